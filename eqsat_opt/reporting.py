@@ -94,6 +94,12 @@ def _flips(differences: Sequence[Difference]) -> Iterator[str]:
                 f"output {one.name!r} moved by up to {one.max_abs:.2g}: a quantisation rounded "
                 "values at the border of two steps the other way; between quantisations all agrees"
             )
+        if one.uncompared:
+            yield (
+                f"{one.uncompared} elements of output {one.name!r} were not compared: the original "
+                "gives others itself on inputs one unit in the last place away or in another "
+                "order of its sums, or they hang on the sign of a zero"
+            )
 
 
 def rule_notes() -> tuple[str, ...]:

@@ -78,11 +78,16 @@ def value_drafts(
     if not is_kept:
         return
     infinite = [
-        name for name in floats if numerics == "bitexact" or not _meets_products(graph, name)
+        name
+        for name in floats
+        if not _meets_products(graph, name)
+        or (numerics == "bitexact" and not _meets_maxima(graph, name))
     ]
     for name in infinite[:_EACH]:
         yield draft(f"a plane of {name} at -inf", "special", {name: _plane(-np.inf)})
-    for value, names in ((np.nan, floats), (np.inf, infinite)):
+    # What a maximum makes of NaN hangs on where it stands: NaN is tried where none meets it.
+    clear = [name for name in floats if not _meets_maxima(graph, name)]
+    for value, names in ((np.nan, clear), (np.inf, infinite)):
         for name in names[:_EACH]:
             yield draft(f"an element of {name} at {value}", "special", {name: _element(value)})
     for name in floats[:_EACH]:
@@ -199,6 +204,32 @@ def _meets_products(graph: onnx.GraphProto, name: str) -> bool:
         if read:
             reached.update(node.output)
     return False
+
+
+_MAXIMA = {
+    "MaxPool", "GlobalMaxPool", "LpPool", "GlobalLpPool", "MaxRoiPool", "RoiAlign", "ReduceMax",
+    "ReduceMin", "ArgMax", "ArgMin", "TopK", "Max", "Min", "Clip", "NonMaxSuppression", "Hardmax",
+    "Sort", "Unique",
+}  # fmt: skip
+"""Operators that return a NaN or drop it, by where it stands."""
+
+
+def _meets_maxima(graph: onnx.GraphProto, name: str) -> bool:
+    """Whether a NaN may meet a maximum, which may drop it."""
+    reached = {name}
+    for node in graph.node:  # in topological order
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
+            return True  # a subgraph reads what it likes
+        if reached.intersection(node.input):
+            if node.domain or node.op_type in _MAXIMA:
+                return True
+            reached.update(node.output)
+    return False
+
+
+def unpromised(graph: onnx.GraphProto, names: Sequence[str]) -> list[str]:
+    """Inputs for which NaN is not tried, since no class promises what becomes of it."""
+    return [name for name in names if _meets_maxima(graph, name)]
 
 
 _LETS_THROUGH = {

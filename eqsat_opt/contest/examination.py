@@ -371,6 +371,8 @@ def examine(
             refused[name] = str(error)
     if not terms.seeds:
         found = {}
+    if reference.own is not None:
+        reference.own.release()
     seconds = time.perf_counter() - start
     return Examination(reference, found, refused, seconds, skipped=tuple(skipped))
 

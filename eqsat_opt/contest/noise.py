@@ -18,7 +18,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from eqsat_opt.ir.moving import MOVING
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 
-__all__ = ["noisy"]
+__all__ = ["noisy", "with_other_zeros"]
 
 _EPSILON: Mapping[int, float] = {
     TensorProto.DOUBLE: 2.0**-49,
@@ -31,7 +31,22 @@ _EPSILON: Mapping[int, float] = {
 _EXACT = 2.0**10
 """Whole numbers up to this add up exactly, in float16 too."""
 
-_LEAST_OPSET = 13
+_NARROW = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+"""Types whose sums are computed in single precision and rounded once."""
+_SHARE_OF_TERMS = 2.0**-6
+
+_LEAST_NORMAL: Mapping[int, float] = {
+    TensorProto.DOUBLE: 2.0**-1022,
+    TensorProto.FLOAT: 2.0**-126,
+    TensorProto.FLOAT16: 2.0**-14,
+    TensorProto.BFLOAT16: 2.0**-126,
+}
+"""Below it a result is rounded to a multiple of the least number, however small it is."""
+
+_LEAST_OPSET = 11
+
+_QUOTIENTS = {"Div": 1, "Reciprocal": 0}
+"""The operand by whose sign at zero a result is one infinity or the other."""
 
 _TWO_TERMS = {"Add", "Sub"}
 _MANY_TERMS = {
@@ -45,37 +60,89 @@ _EXACT_OPS = MOVING | {
     "Sign", "Size", "IsNaN", "IsInf", "GatherND", "ArgMax", "ArgMin", "TopK", "NonZero", "OneHot",
     "Trilu", "Dropout",
 }  # fmt: skip
+_ABSOLUTE = {"Sigmoid", "Elu", "Selu", "Celu", "Softplus", "Mish"}
+"""Functions that libraries compute beside a number near 1: small results have few digits."""
+_PRODUCTS_OF_THEM = {"Gelu", "Swish", "FastGelu", "QuickGelu", "BiasGelu"}
+"""Products of such a function and the operand."""
+_QUARTER = 0.25
+
 _SINGLE = {"Mul", "Div", "Pow", "Reciprocal", "Softmax", "LogSoftmax"} | {
     name for name, function in FUNCTIONS.items() if "exact" not in function.traits
 } - _EXACT_OPS
 
 
-def noisy(model: onnx.ModelProto) -> onnx.ModelProto | None:
+def noisy(model: onnx.ModelProto, *, partly: bool = False) -> onnx.ModelProto | None:
     """The model with random errors in it; ``None`` if it has what this does not know.
 
     Args:
         model: with its types inferred where they are no floats of one kind; its file may be needed
             for its weights.
+        partly: whether an operator that is not known gets an error relative to its results.
     """
-    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
-    known = _TWO_TERMS | _MANY_TERMS | _SINGLE | _EXACT_OPS
-    if opset < _LEAST_OPSET or model.functions:
+    if _opset(model) < _LEAST_OPSET or (model.functions and not partly):
         return None
-    if any(node.domain or node.op_type not in known for node in model.graph.node):
+    known = _TWO_TERMS | _MANY_TERMS | _SINGLE | _EXACT_OPS
+    if not partly and any(node.domain or node.op_type not in known for node in model.graph.node):
         return None
     types = _element_types(model)
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
     for number, node in enumerate(model.graph.node):
-        kind = types.get(node.output[0], 0)
+        kind = types.get(node.output[0], 0) if node.output else 0
         if node.op_type in _EXACT_OPS or kind not in _EPSILON:
             result.graph.node.append(node)
             continue
         prefix = f"noise.{number}"
         result.graph.initializer.extend(_numbers(prefix, kind))
-        result.graph.node.extend(_with_error(node, prefix, number))
+        nodes = _with_error(node, prefix, number, is_narrow=kind in _NARROW)
+        result.graph.node.extend(nodes)
     return result
+
+
+def with_other_zeros(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model with the sign of every zero that divides turned; ``None`` where nothing divides.
+
+    No class promises that sign, so neither does any promise what follows from it.
+    """
+    if _opset(model) < _LEAST_OPSET:
+        return None
+    constants = {tensor.name for tensor in model.graph.initializer}
+    types = _element_types(model)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    is_changed = False
+    for number, node in enumerate(model.graph.node):
+        place = None if node.domain else _QUOTIENTS.get(node.op_type)
+        kind = types.get(node.output[0], 0) if node.output else 0
+        if place is None or kind not in _EPSILON or node.input[place] in constants:
+            result.graph.node.append(node)
+            continue
+        is_changed = True
+        prefix = f"zeros.{number}"
+        dtype = helper.tensor_dtype_to_np_dtype(kind)
+        for name, value in (("zero", 0), ("turn", -1), ("keep", 1)):
+            scalar = np.asarray(value).astype(dtype)
+            result.graph.initializer.append(numpy_helper.from_array(scalar, f"{prefix}.{name}"))
+        divisor = node.input[place]
+        sign = [f"{prefix}.is", f"{prefix}.turn", f"{prefix}.keep"]
+        result.graph.node.extend(
+            [
+                helper.make_node("Equal", [divisor, f"{prefix}.zero"], [f"{prefix}.is"]),
+                helper.make_node("Where", sign, [f"{prefix}.sign"]),
+                helper.make_node("Mul", [divisor, f"{prefix}.sign"], [f"{prefix}.out"]),
+            ]
+        )
+        inner = NodeProto()
+        inner.CopyFrom(node)
+        inner.input[place] = f"{prefix}.out"
+        result.graph.node.append(inner)
+    return result if is_changed else None
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
 
 
 def _element_types(model: onnx.ModelProto) -> dict[str, int]:
@@ -90,11 +157,19 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
 
 def _numbers(prefix: str, kind: int) -> Iterator[TensorProto]:
     dtype = helper.tensor_dtype_to_np_dtype(kind)
-    for name, value in (("epsilon", _EPSILON[kind]), ("zero", 0.0), ("exact", _EXACT)):
+    numbers = {
+        "epsilon": _EPSILON[kind],
+        "zero": 0.0,
+        "exact": _EXACT,
+        "normal": _LEAST_NORMAL[kind],
+        "quarter": _QUARTER,
+        "share": _SHARE_OF_TERMS,
+    }
+    for name, value in numbers.items():
         yield numpy_helper.from_array(np.asarray(value).astype(dtype), f"{prefix}.{name}")
 
 
-def _with_error(node: NodeProto, prefix: str, number: int) -> Sequence[NodeProto]:
+def _with_error(node: NodeProto, prefix: str, number: int, is_narrow: bool) -> Sequence[NodeProto]:
     """The node, and its result plus an error of the size of its terms."""
     count = 0
 
@@ -114,12 +189,13 @@ def _with_error(node: NodeProto, prefix: str, number: int) -> Sequence[NodeProto
         sizes = [make("Abs", name) for name in node.input]
         terms = make("Add", *sizes)
         whole = [make("Equal", make("Round", name), name) for name in node.input]
-        small = make("LessOrEqual", terms, f"{prefix}.exact")
+        small = make("Not", make("Greater", terms, f"{prefix}.exact"))
         is_exact = make("And", make("And", *whole), small)
         terms = make("Where", is_exact, f"{prefix}.zero", terms)
     elif node.op_type in _MANY_TERMS:
         twin = NodeProto()
         twin.CopyFrom(node)
+        twin.name = ""  # no two nodes may have one
         floats = 1 if node.op_type in ("ReduceSum", "ReduceMean") else len(node.input)
         for position in range(floats):
             if node.input[position]:
@@ -130,8 +206,18 @@ def _with_error(node: NodeProto, prefix: str, number: int) -> Sequence[NodeProto
         terms = f"{prefix}.terms"
         twin.output[0] = terms
         nodes.append(twin)
+        if is_narrow:
+            scaled = make("Mul", terms, f"{prefix}.share")
+            terms = make("Add", scaled, make("Abs", raw))
     else:
         terms = make("Abs", raw)
+    if node.op_type in _ABSOLUTE:
+        terms = make("Max", terms, f"{prefix}.quarter")
+    elif node.op_type in _PRODUCTS_OF_THEM:
+        scaled = make("Mul", make("Abs", node.input[0]), f"{prefix}.quarter")
+        terms = make("Max", terms, scaled)
+    at_least = make("Max", terms, f"{prefix}.normal")
+    terms = make("Where", make("Equal", terms, f"{prefix}.zero"), f"{prefix}.zero", at_least)
     draw = make("RandomUniformLike", raw, low=-1.0, high=1.0, seed=float(number))
     error = make("Mul", make("Mul", terms, f"{prefix}.epsilon"), draw)
     nodes.append(helper.make_node("Add", [raw, error], [out]))

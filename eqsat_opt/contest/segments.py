@@ -23,7 +23,7 @@ from eqsat_opt.ir.quantised import ROUNDING
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 
-__all__ = ["Segments", "cut_at_quantisations"]
+__all__ = ["Segments", "cut_at_quantisations", "quantises"]
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,12 @@ def _cuts(first: onnx.ModelProto, second: onnx.ModelProto) -> Iterator[_Cut]:
         if (twin.op_type, len(_reads(twin))) != (node.op_type, len(_reads(node))):
             continue
         yield _Cut(tuple(results), tuple(zip(_reads(node), _reads(twin), strict=True)))
+
+
+def quantises(model: onnx.ModelProto) -> bool:
+    """Whether a model rounds to a quantisation's steps, in its branches and functions too."""
+    bodies = [model.graph.node, *(function.node for function in model.functions)]
+    return any(_rounds(body, ROUNDING) for body in bodies)
 
 
 def _rounds(nodes: Iterable[onnx.NodeProto], operators: Collection[str]) -> bool:

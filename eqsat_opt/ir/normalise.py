@@ -22,6 +22,7 @@ from eqsat_opt.ir.handles import (
     splat_constant,
     splat_value,
 )
+from eqsat_opt.ir.infinities import with_fixed_infinities
 from eqsat_opt.ir.onnx_import import identity_node
 from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.quantised import may_fold
@@ -52,7 +53,8 @@ def normalise(graph: Graph, *, numerics: Numerics = Numerics.REASSOCIATE) -> Gra
         folded = fold_affine(lowered)
         if folded is not graph:
             graph = _Pass(folded, numerics).run()
-    return graph
+    keeps_infinities = numerics in (Numerics.BITEXACT, Numerics.REASSOCIATE)
+    return with_fixed_infinities(graph) if keeps_infinities else graph
 
 
 def _without_dead(graph: Graph) -> Graph:

@@ -28,10 +28,11 @@ HELD: dict[str, dict[str, str]] = {
             "PRelu Pad ReduceMax ReduceMin Relu Reshape Sigmoid Sign Slice Softmax Sub Tanh "
             "TopK Transpose Where",
         "contest/noise.py":
-            "Abs Add And AveragePool Cast Clip Conv ConvTranspose Div Equal GlobalAveragePool "
-            "GlobalMaxPool Greater GreaterOrEqual IsNaN LeakyRelu Less LessOrEqual LogSoftmax "
-            "MatMul Max MaxPool Min Mul Neg Not Or PRelu Pad Pow Reciprocal ReduceMax "
-            "ReduceMean ReduceMin ReduceSum Relu Round Sign Softmax Sub TopK Where Xor",
+            "Abs Add And AveragePool Cast Celu Clip Conv ConvTranspose Div Elu Equal Gelu "
+            "GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual IsNaN LeakyRelu Less "
+            "LessOrEqual LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad Pow "
+            "Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Round Selu Sigmoid Sign "
+            "Softmax Softplus Sub Swish TopK Where Xor",
         "ir/contradictions.py": "Conv ConvTranspose Reshape",
         "ir/export_context.py": "Add Concat Gather Mul",
         "ir/import_context.py": "Expand",
@@ -65,6 +66,7 @@ HELD: dict[str, dict[str, str]] = {
             "Add Cast Div Equal Gather LeakyRelu Mul Pad ReduceMean ReduceProd Sub Where",
         "ir/half.py": "Cast InstanceNormalization LRN",
         "ir/handles.py": "Reshape",
+        "ir/infinities.py": "Div Mul",
         "ir/normalise.py": "Cast Clip Concat Expand Pad Reshape Slice Transpose Where",
     },
     "makes or reads terms of these operators: literals, views, siblings": {
