@@ -22,11 +22,11 @@ from eqsat_opt import api
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.files import write_whole
 from eqsat_opt.ir.coverage import coverage_of
-from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import other_sizes, size_sets
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.optimising import normalised
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -99,7 +99,7 @@ class Outcome:
 def covered(path: str) -> Outcome:
     """Count what of a model the e-graph holds."""
     try:
-        coverage = coverage_of(normalise(import_model(load_model(path))))
+        coverage = coverage_of(normalised(import_model(load_model(path)), Options()))
     except EqsatError as error:
         return Outcome((("refused", str(error)),))
     failures = []
