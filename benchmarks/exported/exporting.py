@@ -36,7 +36,8 @@ def export(model: Exportable, exporter: str, opset: int, path: str) -> str:
     warnings.simplefilter("ignore")
     # The fused attention of evaluation has no ONNX operator.
     torch.backends.mha.set_fastpath_enabled(False)
-    model.module.eval()  # a wrapper is made for training, and exporters restore that mode inside too
+    # Wrappers are made for training, and exporters restore that mode inside of them too.
+    model.module.eval()
     arguments = tuple(model.inputs.values())
     common: dict[str, Any] = {
         "input_names": list(model.inputs),
