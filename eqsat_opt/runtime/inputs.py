@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from eqsat_opt.ir.dim_names import plain_names
 from eqsat_opt.ir.dims import SymDim, evaluate_dim
 from eqsat_opt.ir.onnx_types import declared_dim, plain_symbol
 from eqsat_opt.ir.sizes import assumed_size
+from eqsat_opt.runtime.choices import choosing_values
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
 __all__ = [
@@ -49,6 +50,7 @@ class InputSpec:
         is_sequence: the value is a list of such tensors, or of such maps.
         map_key: `TensorProto.DataType` of the keys of a map to scalars; None for a tensor.
         index_bound: integers must lie in [0, index_bound) if known to be indices.
+        choices: integers that choose a branch of the model; any other chooses what is left.
     """
 
     name: str
@@ -57,6 +59,7 @@ class InputSpec:
     is_sequence: bool = False
     index_bound: int | None = None
     map_key: int | None = None
+    choices: tuple[int, ...] = ()
 
     @property
     def is_tensor(self) -> bool:
@@ -79,13 +82,13 @@ def input_specs(
     graph = read_structure(model).graph
     defaults = {tensor.name for tensor in graph.initializer}
     defaults.update(tensor.values.name for tensor in graph.sparse_initializer)
-    bounds = _index_bounds(graph)
+    bounds, choices = _index_bounds(graph), choosing_values(graph)
     plain = plain_names(
         dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim
     )
     reader = _DimReader(plain, derived or {})
     return tuple(
-        _spec(value, bounds.get(value.name), reader)
+        replace(_spec(value, bounds.get(value.name), reader), choices=choices.get(value.name, ()))
         for value in graph.input
         if value.name not in defaults
     )
@@ -115,7 +118,8 @@ def random_inputs(
     """Draw a value for each input: the same seed and signature give the same values.
 
     Floats are N(0, 1). Integers that index a table of known size cover it; other 32- and 64-bit
-    integers are 0 or 1, so that they are valid as indices, ids and masks; narrower ones are data
+    integers are 0 or 1, so that they are valid as indices, ids and masks, and those that choose a
+    branch one of the values that do; narrower ones are data
     and cover their range up to ±128. A symbolic dim has one size wherever its name occurs.
 
     Args:
@@ -254,6 +258,8 @@ def _draw(
     except (KeyError, TypeError) as error:
         raise ModelError(f"input {spec.name!r} has no valid element type ({element})") from error
     if "INT" in _ELEMENT_TYPES[element]:
+        if spec.choices:
+            return np.full(shape, generator.choice(spec.choices), dtype)
         low, high = _integer_range(spec, dtype)
         return np.asarray(generator.integers(low, high, size=shape)).astype(dtype)
     if element in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):

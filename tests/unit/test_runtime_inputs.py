@@ -150,3 +150,22 @@ def test_not_a_model() -> None:
         random_inputs(b"garbage", 0)
     with pytest.raises(ModelError, match="cannot read"):
         random_inputs("/nowhere/model.onnx", 0)
+
+
+_CHOICE = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[2] x, int64 rate) => (float[2] y) {
+    high = Constant <value = int64[1] {16000}> ()  one = Constant <value = int64[1] {1}> ()
+    r = Reshape (rate, one)  e = Equal (r, high)  c = Squeeze (e)
+    y = If (c) <then_branch = a () => (float[2] p) { p = Relu (x) },
+        else_branch = b () => (float[2] q) { USE }> }"""
+
+
+@pytest.mark.parametrize(
+    ("use", "values"), [("q = Neg (x)", (16000,)), ("f = Cast <to = 1> (rate) q = Mul (x, f)", ())]
+)
+def test_an_integer_that_chooses_a_branch_chooses_one(use: str, values: tuple[int, ...]) -> None:
+    model = onnx.parser.parse_model(_CHOICE.replace("USE", use))
+    specs = {spec.name: spec for spec in input_specs(model)}
+    assert specs["rate"].choices == values
+    drawn = {int(random_inputs(model, seed)["rate"]) for seed in range(8)}
+    assert drawn == (set(values) or {0, 1})
