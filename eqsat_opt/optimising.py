@@ -633,7 +633,11 @@ def _optimised(
         passing_share=share,
     )
     report = _with_body_flops(
-        report, imported, found.entrants.get(verdict.winner, imported), sizes[0], faults
+        report,
+        imported,
+        found.entrants.get(verdict.winner, imported),
+        sizes=sizes[0],
+        faults=faults,
     )
     report = replace(
         report,
