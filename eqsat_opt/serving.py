@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,10 @@ def session(
             "onnx.ModelProto or an onnx_ir.Model"
         )
     with Staging(model, model) as staging:  # what the session maps outlives the files' names
-        return _opened(staging.original, threads, custom_ops)
+        found = _opened(staging.original, threads, custom_ops)
+        if isinstance(found, RuntimeSession):
+            found.open_instead()
+        return found
 
 
 def _opened(
@@ -78,7 +81,8 @@ def _opened(
     runner, runtime = open_tuned(model, settings)
     if isinstance(runner, OrtSession):
         return runner.native
-    other: Any = RuntimeSession(runner, model, runtime)  # asked in the same way
+    # asked in the same way
+    other: Any = RuntimeSession(runner, model, runtime, instead=lambda: OrtSession(model, settings))
     return other
 
 
@@ -111,12 +115,23 @@ class RuntimeValue:
 class RuntimeSession:
     """A model that another runtime runs, with the methods of onnxruntime's session that are used.
 
+    Some runtimes do not run what is empty, or smaller than a window. Such inputs are handed to
+    onnxruntime, which loads the model when the first come.
+
     Attributes:
         runtime: name of the runtime.
     """
 
-    def __init__(self, runner: Runner, model: ModelSource, runtime: str) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        model: ModelSource,
+        runtime: str,
+        instead: Callable[[], Runner] | None = None,
+    ) -> None:
         self.runtime = runtime
+        self._open_instead = instead
+        self._instead: Runner | None = None
         self._runner = runner
         structure = read_structure(model)
         values = {v.name: v for v in (*structure.graph.input, *structure.graph.output)}
@@ -124,6 +139,11 @@ class RuntimeSession:
             [RuntimeValue.of(values[name]) for name in names]
             for names in (runner.input_names, runner.output_names)
         )
+
+    def open_instead(self) -> None:
+        """Load the model for such inputs now, as its file may be gone when they come."""
+        if self._instead is None and self._open_instead is not None:
+            self._instead = self._open_instead()
 
     def get_inputs(self) -> list[RuntimeValue]:
         """Inputs that have to be fed, in the model's order."""
@@ -145,11 +165,21 @@ class RuntimeSession:
             RuntimeFailed: an input does not fit, a kernel failed, or there is no such output.
         """
         del run_options
-        found = dict(zip(self._runner.output_names, self._runner.run(input_feed), strict=True))
+        try:
+            found = self._by(self._runner, input_feed)
+        except RuntimeFailed:
+            self.open_instead()
+            if self._instead is None:
+                raise
+            found = self._by(self._instead, input_feed)
         try:
             return [found[name] for name in output_names or found]
         except KeyError as error:
             raise RuntimeFailed(f"the model has no output {error}") from error
+
+    @staticmethod
+    def _by(runner: Runner, feeds: Feeds) -> dict[str, Any]:
+        return dict(zip(runner.output_names, runner.run(feeds), strict=True))
 
 
 def native_library(model: str | os.PathLike[str] | onnx.ModelProto | None = None) -> str:

@@ -209,9 +209,9 @@ def _meets_products(graph: onnx.GraphProto, name: str) -> bool:
 _MAXIMA = {
     "MaxPool", "GlobalMaxPool", "LpPool", "GlobalLpPool", "MaxRoiPool", "RoiAlign", "ReduceMax",
     "ReduceMin", "ArgMax", "ArgMin", "TopK", "Max", "Min", "Clip", "NonMaxSuppression", "Hardmax",
-    "Sort", "Unique",
+    "Sort", "Unique", "LSTM", "GRU", "RNN",
 }  # fmt: skip
-"""Operators that return a NaN or drop it, by where it stands."""
+"""Operators that return a NaN or drop it, by where it stands; recurrences clip what they read."""
 
 
 def _meets_maxima(graph: onnx.GraphProto, name: str) -> bool:

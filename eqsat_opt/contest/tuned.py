@@ -19,6 +19,7 @@ from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.examination import drafts_of
 from eqsat_opt.contest.race_apart import Entrant, hold_race
 from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.contest.served import served
 from eqsat_opt.contest.settings import promising_settings
 from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import EqsatError, RuntimeFailed
@@ -283,8 +284,9 @@ def _by_runtime(
     session = box.open_by(
         execution.runtime, execution.setting, model, job.session, deadline=deadline
     )
+    compared, note = served(reference, session, execution.runtime)
     found = differences(
-        reference,
+        compared,
         model,
         job.session,
         job.numerics,
@@ -300,7 +302,7 @@ def _by_runtime(
     )
     if error > job.max_error:
         raise NotTuned(f"outputs differ by {error:.1e}, and {job.max_error:.1e} is allowed")
-    return {name: _Form(model, execution, error)}
+    return {name: _Form(model, execution, error, TunedContest(note=note))}
 
 
 def _reference(job: TunedJob, box: Sandbox, deadline: Deadline, at_edges: bool) -> Reference:

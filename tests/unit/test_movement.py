@@ -18,8 +18,12 @@ from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.contest.designed import value_drafts
 from eqsat_opt.contest.movement import neighbouring
 from eqsat_opt.contest.noise import noisy
+from eqsat_opt.contest.served import served
+from eqsat_opt.contest.trials import size_drafts
+from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import input_specs
+from eqsat_opt.serving import RuntimeSession
 
 OPTIONS = OrtOptions(threads=1)
 PLAIN = OrtOptions(threads=1, level="disabled")
@@ -234,3 +238,45 @@ def test_subtle_faults_are_noticed_and_right_models_are_not_accused() -> None:
     assert tally.missed == []
     assert len(tally.noticed) > len(FAULTS) // 2
     assert false_alarms() == []
+
+
+class FullOnly:
+    """A session of a runtime that runs nothing empty."""
+
+    def __init__(self, one: ModelProto) -> None:
+        self._inner = OrtSession(one, OPTIONS)
+        self.input_names = self._inner.input_names
+        self.output_names = self._inner.output_names
+
+    def run(self, feeds: Any) -> list[Any]:
+        if any(np.size(value) == 0 for value in feeds.values()):
+            raise RuntimeFailed("it has no elements")
+        return self._inner.run(feeds)
+
+
+def batched() -> ModelProto:
+    one = model([node("MatMul", ["x", "w"], ["y"])], [2, 4], w=np.ones((4, 3), np.float32))
+    one.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+    return one
+
+
+def test_a_runtime_that_cannot_run_an_empty_batch_serves_the_others() -> None:
+    one = batched()
+    drafts = tuple(size_drafts(input_specs(one), [{"N": 2}]))
+    reference = Reference.of(one, OPTIONS, (0,), {"N": 2}, drafts=drafts)
+    peer = FullOnly(one)
+    kept, text = served(reference, peer, "peer")
+    assert "peer does not run at N=0" in text
+    assert len(kept.trials) == len(reference.trials) - 1 >= 1
+    (found,) = differences(kept, one, OPTIONS, "reassociate", open_candidate=lambda *_: peer)
+    assert found.why == ""
+    same, nothing = served(reference, OrtSession(one, OPTIONS), "peer")
+    assert (same, nothing) == (reference, "")
+
+
+def test_what_a_runtime_does_not_run_is_run_by_onnxruntime() -> None:
+    one = batched()
+    session = RuntimeSession(FullOnly(one), one, "peer", lambda: OrtSession(one, OPTIONS))
+    for size in (2, 0):
+        (given,) = session.run(None, {"x": np.ones((size, 4), np.float32)})
+        assert given.shape == (size, 3)
