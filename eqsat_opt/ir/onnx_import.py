@@ -19,6 +19,7 @@ from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.contradictions import contradiction
 from eqsat_opt.ir.dims import SymDim, is_size
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
+from eqsat_opt.ir.foreign_types import foreign_types
 from eqsat_opt.ir.functions import with_functions_inlined
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.handles import array_constant, tensor_constant
@@ -301,6 +302,7 @@ class _Importer(BodyImporter):
             self._values[node.outputs[0].name or ""] = known
             return [TensorType("int64", known.shape)]
         types = self._typer.infer(node, captures, self.types, self._small_array)
+        types = foreign_types(node, [self.types.get(name) for name in inputs], types)
         if node.domain == "" and any(True for _ in inner_graphs(node)):
             return self._body_types(node, inputs, types)
         if node.domain == "" and node.op_type == "Range" and isinstance(types[0], TensorType):

@@ -20,6 +20,7 @@ from onnx.shape_inference import InferenceError
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dim_names import UNNAMED, plain_names, read_name
 from eqsat_opt.ir.dims import Dim, SymDim, sym
+from eqsat_opt.ir.foreign_types import standing_in
 from eqsat_opt.ir.types import DTYPE_CODES, DTYPE_NAMES, OtherType, TensorType, ValueType
 
 __all__ = [
@@ -226,7 +227,8 @@ class OpaqueTyper:
         known = {n: p for n in (*names, *captures) if (p := self._proto(n, types)) is not None}
         if node.op_identifier() in self._functions:
             return self._infer_function(node, known)
-        schema = standard_schema(node.op_type, self._opsets.get(node.domain, 0), node.domain)
+        proto = standing_in(node)
+        schema = standard_schema(proto.op_type, self._opsets.get(proto.domain, 0), proto.domain)
         if schema is None or any(n not in known for n in names):
             return {}
         data = {}
@@ -238,7 +240,7 @@ class OpaqueTyper:
             return dict(
                 onnx.shape_inference.infer_node_outputs(
                     schema,
-                    onnx_ir.to_proto(node),
+                    proto,
                     known,
                     data,
                     None,

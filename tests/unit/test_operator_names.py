@@ -35,6 +35,7 @@ HELD: dict[str, dict[str, str]] = {
             "Softmax Softplus Sub Swish TopK Where Xor",
         "ir/contradictions.py": "Conv ConvTranspose Reshape",
         "ir/export_context.py": "Add Concat Gather Mul",
+        "ir/foreign_types.py": "Attention Conv Gelu LayerNormalization",
         "ir/import_context.py": "Expand",
         "ir/size_equations.py": "Concat MatMul Where",
         "ir/mappings/attention.py":
