@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator
+from graphlib import CycleError, TopologicalSorter
 
 import onnx_ir
 from onnx_ir.passes.common import InlinePass, RemoveUnusedFunctionsPass
@@ -12,6 +14,12 @@ from eqsat_opt.ir.onnx_mapping import READERS
 from eqsat_opt.ir.onnx_types import inner_graphs
 
 __all__ = ["with_functions_inlined"]
+
+_RUNTIMES = ("com.microsoft", "com.ms.internal")
+"""Domains of functions for which a runtime has kernels of its own."""
+
+_MOST_NODES = 50_000
+"""Of a model that is written out; a runtime that writes out more will not load it in time."""
 
 _NAMES_ONLY = frozenset({"Constant", "Identity"})
 """Operators for whose sake nothing is inlined."""
@@ -25,9 +33,12 @@ def with_functions_inlined(model: onnx_ir.Model) -> onnx_ir.Model:
     Other functions stay what they are: a runtime may have a kernel for them. One that nothing calls
     any more is gone. The model that is given is not changed.
     """
-    wanted = {key for key in model.functions if _is_worth_it(model, key, set())}
-    called = {node.op_identifier() for node in model.graph.all_nodes()}
-    if not wanted & called:
+    if not model.functions:
+        return model
+    wanted = _wanted(model)
+    called = Counter(node.op_identifier() for node in model.graph.all_nodes())
+    size = sum(wanted.get(key, 1) * count for key, count in called.items())
+    if not wanted.keys() & called.keys() or size > _MOST_NODES:
         return model
     copy = model.clone()
     _prepare(copy, wanted)
@@ -39,23 +50,38 @@ def with_functions_inlined(model: onnx_ir.Model) -> onnx_ir.Model:
     return model if _hides_names(copy.graph, set()) else copy
 
 
-def _is_worth_it(model: onnx_ir.Model, key: onnx_ir.OperatorIdentifier, above: set[object]) -> bool:
-    """Whether a function, or one that it calls, holds an operator that rules know."""
-    function = model.functions[key]
+def _wanted(model: onnx_ir.Model) -> dict[onnx_ir.OperatorIdentifier, int]:
+    """Functions that hold an operator that rules know, or call such a function; nodes of each.
+
+    Nodes are counted as if all were inlined. A function that calls another one twice, which does
+    the same, and so on, has very many.
+    """
+    calls = {
+        key: Counter(node.op_identifier() for node in function.all_nodes())
+        for key, function in model.functions.items()
+    }
+    inner = {key: made.keys() & calls.keys() for key, made in calls.items()}
+    try:
+        order = [*TopologicalSorter(inner).static_order()]  # what is called comes first
+    except CycleError:
+        return {}
     imports = model.graph.opset_imports
-    if key in above or any(
-        imports.get(domain, version) != version
-        for domain, version in function.opset_imports.items()
-    ):
-        return False
-    for node in function.all_nodes():
-        inner = node.op_identifier()
-        if inner in model.functions:
-            if _is_worth_it(model, inner, {*above, key}):
-                return True
-        elif node.domain == "" and node.op_type in READERS.keys() - _NAMES_ONLY | _CONTROL:
-            return True
-    return False
+    sizes: dict[onnx_ir.OperatorIdentifier, int] = {}
+    for key in order:
+        function, made = model.functions[key], calls[key]
+        is_foreign = key[0].startswith(_RUNTIMES) or any(
+            imports.get(domain, version) != version
+            for domain, version in function.opset_imports.items()
+        )
+        is_known = any(_is_known(one) for one in made.keys() - calls.keys())
+        if not is_foreign and (is_known or made.keys() & sizes.keys()):
+            sizes[key] = sum(sizes.get(one, 1) * count for one, count in made.items())
+    return sizes
+
+
+def _is_known(key: onnx_ir.OperatorIdentifier) -> bool:
+    domain, name, _ = key
+    return domain == "" and name in READERS.keys() - _NAMES_ONLY | _CONTROL
 
 
 def _prepare(model: onnx_ir.Model, wanted: Container[object]) -> None:

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import onnx_ir
@@ -233,13 +234,24 @@ class BodyImporter(ImportContext):
         self.types.update(graph.types)
         self.constants.update(graph.constants)
 
+    @cached_property
+    def _bodies(self) -> dict[Any, tuple[onnx_ir.Graph, Graph | None]]:
+        return {}
+
     def body(self, graph: onnx_ir.Graph, types: Sequence[ValueType]) -> Graph | None:
-        """A body as a typed graph; ``None`` where it is none by itself.
+        """A body as a typed graph, read once; ``None`` where it is none by itself.
 
         Args:
             graph: the body.
             types: of its inputs.
         """
+        # Reading bodies in bodies twice at each level would take time exponential in the depth.
+        key = (id(graph), tuple(types))
+        if key not in self._bodies:
+            self._bodies[key] = graph, self._read_body(graph, types)
+        return self._bodies[key][1]
+
+    def _read_body(self, graph: onnx_ir.Graph, types: Sequence[ValueType]) -> Graph | None:
         model = body_model(graph, self.model, self.constants)
         if model is None or len(types) != len(graph.inputs):
             return None

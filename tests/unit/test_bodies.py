@@ -15,6 +15,7 @@ import pytest
 from eqsat_opt import inner_models
 from eqsat_opt.api import run
 from eqsat_opt.deadline import Deadline
+from eqsat_opt.ir import bodies, import_bodies
 from eqsat_opt.ir.body_flops import body_flops
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.import_bodies import folded_conditions
@@ -61,10 +62,10 @@ def require_equal(model: onnx.ModelProto, graph: Graph, *feeds: Mapping[str, Any
 
 def with_clean_bodies(graph: Graph, depth: int = 0) -> Graph:
     """The graph with every body in normal form, at any depth."""
-    bodies = {place: normalise(body) for place, body in bodies_in(graph).items()}
+    clean = {place: normalise(body) for place, body in bodies_in(graph).items()}
     assert depth < 5
     models = {
-        place: export_model(with_clean_bodies(body, depth + 1)) for place, body in bodies.items()
+        place: export_model(with_clean_bodies(body, depth + 1)) for place, body in clean.items()
     }
     return with_new_bodies(graph, models)
 
@@ -389,10 +390,10 @@ def test_a_body_that_fails_costs_itself() -> None:
             return None
         return export_model(normalise(import_model(model)))
 
-    bodies = inner_models.with_better_bodies(graph, improve, {}, Deadline.after(100))
-    assert [name.partition(" ")[0] for name in bodies.better] == ["else_branch"]
+    found = inner_models.with_better_bodies(graph, improve, {}, Deadline.after(100))
+    assert [name.partition(" ")[0] for name in found.better] == ["else_branch"]
     require_equal(
-        parsed(CHOICE), bodies.graph, *(f for c in (True, False) for f in rows(2, c=np.array(c)))
+        parsed(CHOICE), found.graph, *(f for c in (True, False) for f in rows(2, c=np.array(c)))
     )
 
 
@@ -413,11 +414,11 @@ def test_an_error_in_a_body_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_no_time_for_bodies_is_said() -> None:
     graph = imported(parsed(CHOICE))
-    bodies = inner_models.with_better_bodies(
+    found = inner_models.with_better_bodies(
         graph, lambda *_: pytest.fail("called"), {}, Deadline.after(0.1)
     )
-    assert bodies.graph is graph
-    assert len(bodies.late) == 2
+    assert found.graph is graph
+    assert len(found.late) == 2
 
 
 def test_operations_in_bodies_count() -> None:
@@ -483,3 +484,50 @@ def test_a_loop_that_changes_nothing_keeps_a_result() -> None:
         y = Loop (trips, go, x) <body = l (int64 i, bool c, float[N, 4] h)
             => (bool d, float[N, 4] n) { d = Identity (c)  n = Identity (h) }> }""")
     require_equal(model, imported(model), *loop_feeds())
+
+
+def test_functions_that_would_become_very_many_nodes_stay() -> None:
+    """Each calls the next one twice, so that the last is called 2**40 times."""
+    made = [
+        f'<domain: "f", opset_import: ["" : 18, "f" : 1]> f{i} (a) => (c) '
+        f"{{ b = f.f{i + 1} (a) c = f.f{i + 1} (b) }}"
+        for i in range(40)
+    ]
+    last = '<domain: "f", opset_import: ["" : 18]> f40 (a) => (b) { b = Relu (a) }'
+    model = parsed(
+        "g (float[N, 4] x) => (float[N, 4] y) { y = f.f0 (x) }",
+        ', "f" : 1',
+        "\n".join([*made, last]),
+    )
+    assert kinds(imported(model)) == ["f0"]
+
+
+def test_functions_of_the_domain_of_a_runtime_stay() -> None:
+    model = parsed(
+        "g (float[N, 4] x) => (float[N, 4] y) { y = com.microsoft.QuickGelu (x) }",
+        ', "com.microsoft" : 1',
+        '<domain: "com.microsoft", opset_import: ["" : 18]> QuickGelu (a) => (b) '
+        "{ s = Sigmoid (a) b = Mul (a, s) }",
+    )
+    assert kinds(imported(model)) == ["QuickGelu"]
+
+
+def test_bodies_are_read_once_at_each_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "{ r0 = Relu (x) }"
+    for depth in range(1, 12):
+        text = (
+            f"{{ r{depth} = If (c) <then_branch = a () => (float[N, 4] r{depth - 1}) {text}, "
+            f"else_branch = b () => (float[N, 4] e{depth}) {{ e{depth} = Exp (x) }}> }}"
+        )
+    model = parsed(f"g (float[N, 4] x, bool c) => (float[N, 4] r11) {text}")
+    read: list[onnx_ir.Graph] = []
+    real = bodies.body_model
+
+    def counting(graph: onnx_ir.Graph, *rest: Any) -> onnx_ir.Model | None:
+        read.append(graph)
+        return real(graph, *rest)
+
+    monkeypatch.setattr(import_bodies, "body_model", counting)
+    graph = import_model(load_model(model))
+    assert str(graph.types["r11"]) == "float32[N,4]"
+    assert len(read) == 22
