@@ -30,7 +30,7 @@ __all__ = ["Latency", "OutputError", "Planned", "Report", "Tuned"]
 STATUS_TEXT = {
     "improved": "a faster model was found",
     "improved_with_option": "no model is faster in a default session, but a session option helps",
-    "kept": "no difference beyond noise: the earlier result is kept, which won when written",
+    "kept": "no difference beyond noise: what won an earlier race, or one of its bodies, is kept",
     "unchanged": "no improvement found: the original is kept",
     "unmeasured": "the result was not raced; its cost is only predicted",
     "planned": "the result is planned for {target} and was not run there; its cost is predicted",
