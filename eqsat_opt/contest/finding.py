@@ -23,7 +23,7 @@ from eqsat_opt.contest.examination import Examination, Terms, examine, has_sessi
 from eqsat_opt.contest.guilty import Accusation, accuse
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import CheckFailed, ExtractionError
+from eqsat_opt.errors import CheckFailed, ExtractionError, ModelError
 from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.ir.content import operator_counts
 from eqsat_opt.ir.graph import Graph
@@ -198,7 +198,10 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
     with job.stage("export"):
         made = {
             label: job.faults.contain(
-                "export", partial(export_model, graph), f"candidate {label!r} is dropped"
+                "export",
+                partial(export_model, graph),
+                f"candidate {label!r} is dropped",
+                also=(ModelError,),  # a size that nothing computes is no matter of the user
             )
             for label, graph in entrants.items()
         }

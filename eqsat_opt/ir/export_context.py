@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx_ir
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.dims import Dim, SymDim
+from eqsat_opt.ir.dims import Dim, SymDim, quotient_of
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Expression, Splat
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, inner_names
@@ -39,6 +39,9 @@ DEFAULT_IR_VERSION = 10
 
 _SPLAT_ELEMENTS = 1024
 """Splats above this leave as a ConstantOfShape, smaller ones as plain data."""
+
+_MOD = 10
+"""The first opset in which rests of integers are computed."""
 
 _SHAPE_OF_SOME = 15
 """First operator set in which Shape tells some dimensions alone."""
@@ -300,6 +303,9 @@ class ExportContext:
 
     def _atom_value(self, atom: str) -> str:
         if atom not in self._dims:
+            quotient = quotient_of(atom)
+            if quotient is not None and self.opset >= _MOD:
+                return self._quotient_value(*quotient)
             raise ModelError(
                 f"the size {atom} cannot be computed from the model's inputs; "
                 "give it with --input-shape"
@@ -314,6 +320,16 @@ class ExportContext:
         return self._shape_part(
             ("Gather", name, axis), lambda: self.op("Gather", [shape, index], axis=0)
         )
+
+    def _quotient_value(self, numerator: Dim, denominator: Dim) -> str:
+        """A vector with the one element ``numerator // denominator``.
+
+        Div rounds towards zero. So the rest, which has the sign of the denominator, is taken first.
+        """
+        above, below = self._dim_value(numerator), self._dim_value(denominator)
+        rest = self._shape_part(("Mod", above, below), lambda: self.op("Mod", [above, below]))
+        whole = self._shape_part(("Sub", above, rest), lambda: self.op("Sub", [above, rest]))
+        return self._shape_part(("Div", whole, below), lambda: self.op("Div", [whole, below]))
 
     def _shape_part(self, key: Any, make: Callable[[], str]) -> str:
         if key not in self._shape_parts:

@@ -34,7 +34,7 @@ HELD: dict[str, dict[str, str]] = {
             "Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Round Selu Sigmoid Sign "
             "Softmax Softplus Sub Swish TopK Where Xor",
         "ir/contradictions.py": "Conv ConvTranspose Reshape",
-        "ir/export_context.py": "Add Concat Gather Mul",
+        "ir/export_context.py": "Add Concat Div Gather Mul Sub",
         "ir/foreign_types.py": "Attention Conv Gelu LayerNormalization",
         "ir/import_context.py": "Expand",
         "ir/size_equations.py": "Concat MatMul Where",
