@@ -131,18 +131,42 @@ def _combine(left: dict[Monomial, int], right: dict[Monomial, int], sign: int) -
     return _normal(left)
 
 
-def _divide_exactly(numerator: SymDim, monomial: Monomial, coefficient: int) -> Dim | None:
-    quotient: dict[Monomial, int] = {}
-    for term, value in numerator.terms:
-        rest = list(term)
-        for factor in monomial:
-            if factor not in rest:
-                return None
-            rest.remove(factor)
-        if value % coefficient:
+_DIVISION_STEPS = 64
+
+
+def _leading(dim: SymDim) -> tuple[Monomial, int]:
+    """The term of the highest degree, the last of them in the order of names."""
+    return max(dim.terms, key=lambda term: (len(term[0]), term[0]))
+
+
+def _divide_term(term: tuple[Monomial, int], by: tuple[Monomial, int]) -> Dim | None:
+    (names, value), (monomial, coefficient) = term, by
+    rest = list(names)
+    for factor in monomial:
+        if factor not in rest:
             return None
-        quotient[tuple(rest)] = value // coefficient
-    return _normal(quotient)
+        rest.remove(factor)
+    return None if value % coefficient else _normal({tuple(rest): value // coefficient})
+
+
+def _quotient(numerator: SymDim, denominator: Dim) -> Dim | None:
+    """The polynomial of which ``denominator`` times it is ``numerator``; ``None`` if there is none.
+
+    Long division by leading terms.
+    """
+    by = _leading(denominator) if isinstance(denominator, SymDim) else ((), int(denominator))
+    rest: Dim = numerator
+    total: Dim = 0
+    for _ in range(_DIVISION_STEPS):
+        term = _leading(rest) if isinstance(rest, SymDim) else ((), rest)
+        part = _divide_term(term, by)
+        if part is None:
+            return None
+        total = total + part
+        rest = rest - part * denominator
+        if rest == 0:
+            return total
+    return None
 
 
 _QUOTIENTS: dict[str, tuple[Dim, Dim]] = {}
@@ -162,12 +186,9 @@ def floor_div(numerator: Dim, denominator: Dim) -> Dim:
     if numerator == denominator:
         return 1
     if isinstance(numerator, SymDim):
-        divisor = _terms(denominator)
-        if len(divisor) == 1:
-            ((monomial, coefficient),) = divisor.items()
-            exact = _divide_exactly(numerator, monomial, coefficient)
-            if exact is not None:
-                return exact
+        exact = _quotient(numerator, denominator)
+        if exact is not None:
+            return exact
     name = f"floor(({numerator})/({denominator}))"
     _QUOTIENTS[name] = (numerator, denominator)
     return sym(name)

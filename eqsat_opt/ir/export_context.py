@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx_ir
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.dims import Dim, SymDim, quotient_of
+from eqsat_opt.ir.dims import Dim, SymDim, is_size, quotient_of
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Expression, Splat
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, inner_names
@@ -304,7 +304,7 @@ class ExportContext:
     def _atom_value(self, atom: str) -> str:
         if atom not in self._dims:
             quotient = quotient_of(atom)
-            if quotient is not None and self.opset >= _MOD:
+            if quotient is not None:
                 return self._quotient_value(*quotient)
             raise ModelError(
                 f"the size {atom} cannot be computed from the model's inputs; "
@@ -321,15 +321,20 @@ class ExportContext:
             ("Gather", name, axis), lambda: self.op("Gather", [shape, index], axis=0)
         )
 
-    def _quotient_value(self, numerator: Dim, denominator: Dim) -> str:
-        """A vector with the one element ``numerator // denominator``.
-
-        Div rounds towards zero. So the rest, which has the sign of the denominator, is taken first.
-        """
-        above, below = self._dim_value(numerator), self._dim_value(denominator)
-        rest = self._shape_part(("Mod", above, below), lambda: self.op("Mod", [above, below]))
-        whole = self._shape_part(("Sub", above, rest), lambda: self.op("Sub", [above, rest]))
-        return self._shape_part(("Div", whole, below), lambda: self.op("Div", [whole, below]))
+    def _quotient_value(self, above: Dim, below: Dim) -> str:
+        """A vector with the one element ``above // below``; Div rounds towards zero."""
+        dividend, divisor = self._dim_value(above), self._dim_value(below)
+        if is_size(above):
+            return self._chain("Div", [dividend, divisor])
+        if self.opset >= _MOD:  # the rest, which has the sign of the divisor, is taken first
+            pair = [dividend, divisor]
+            rest = self._shape_part(("Mod", *pair), lambda: self.op("Mod", pair))
+            less = [dividend, rest]
+            whole = self._shape_part(("Sub", *less), lambda: self.op("Sub", less))
+            return self._chain("Div", [whole, divisor])
+        # No size lies more than one divisor below zero.
+        moved = self._chain("Div", [self._dim_value(above + below), divisor])
+        return self._chain("Add", [moved, self._dim_value(-1)])
 
     def _shape_part(self, key: Any, make: Callable[[], str]) -> str:
         if key not in self._shape_parts:

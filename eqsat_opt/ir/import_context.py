@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-from eqsat_opt.ir.dims import Dim, SymDim, expand_target, reshape_target, unsqueezed_axes
+from eqsat_opt.ir.dims import (
+    Dim,
+    SymDim,
+    expand_target,
+    quotient_of,
+    reshape_target,
+    unsqueezed_axes,
+)
 from eqsat_opt.ir.folding import evaluate, is_exact, shape_values
 from eqsat_opt.ir.graph import OPAQUE, Constant, Node, attributes
 from eqsat_opt.ir.handles import array_constant, splat_constant
@@ -251,7 +258,20 @@ class ImportContext:
         }
         # Values that are needed for their shape only are not folded.
         own = {name for d in source.shape if (name := plain_symbol(d)) is not None}
-        return constant or atoms <= self._symbols | own
+        return constant or all(self._is_computable(atom, own) for atom in atoms)
+
+    def _is_computable(self, atom: str, own: set[str]) -> bool:
+        """Whether a model can compute a size: it is that of an input, or a quotient of such."""
+        if atom in self._symbols or atom in own:
+            return True
+        quotient = quotient_of(atom)
+        return quotient is not None and all(
+            self._is_computable(name, own)
+            for part in quotient
+            if isinstance(part, SymDim)
+            for monomial, _ in part.terms
+            for name in monomial
+        )
 
 
 def _all_names(model: onnx_ir.Model) -> set[str]:

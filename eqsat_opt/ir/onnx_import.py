@@ -16,6 +16,7 @@ import onnx_ir
 
 import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.computed_shapes import computed_type
 from eqsat_opt.ir.contradictions import contradiction
 from eqsat_opt.ir.dims import SymDim, is_size
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
@@ -33,7 +34,7 @@ from eqsat_opt.ir.onnx_load import (
     topological_nodes,
 )
 from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
-from eqsat_opt.ir.onnx_types import inner_graphs, standard_schema
+from eqsat_opt.ir.onnx_types import inner_graphs, merge_dims, standard_schema
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.quantised import quantised_units
 from eqsat_opt.ir.types import DTYPE_NAMES, OtherType, TensorType, ValueType, numpy_dtype
@@ -307,7 +308,15 @@ class _Importer(BodyImporter):
             return self._body_types(node, inputs, types)
         if node.domain == "" and node.op_type == "Range" and isinstance(types[0], TensorType):
             types[0] = self._range_type(inputs, types[0])
+        computed = computed_type(node, self.types, self.dims, self._elements)
+        if computed is not None and types:
+            known = merge_dims(computed.shape, types[0], node.outputs[0].name or "")
+            types[0] = TensorType(computed.dtype, known)
         return types
+
+    def _elements(self, name: str) -> Array:
+        """The elements of a small constant, in order."""
+        return self.array(name).reshape(-1)
 
     def _shape_operator(self, node: onnx_ir.Node, inputs: tuple[str, ...]) -> Array | None:
         """Shape and Size, as dimensions."""

@@ -28,6 +28,7 @@ __all__ = [
     "declared_dim",
     "fresh_dim",
     "inner_graphs",
+    "merge_dims",
     "plain_symbol",
     "shape_of",
     "standard_schema",

@@ -33,6 +33,7 @@ HELD: dict[str, dict[str, str]] = {
             "LessOrEqual LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad Pow "
             "Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Round Selu Sigmoid Sign "
             "Softmax Softplus Sub Swish TopK Where Xor",
+        "ir/computed_shapes.py": "Reshape TopK",
         "ir/contradictions.py": "Conv ConvTranspose Reshape",
         "ir/export_context.py": "Add Concat Div Gather Mul Sub",
         "ir/foreign_types.py": "Attention Conv Gelu LayerNormalization",
@@ -40,6 +41,7 @@ HELD: dict[str, dict[str, str]] = {
         "ir/size_equations.py": "Concat MatMul Where",
         "ir/mappings/attention.py":
             "Add Attention Gather MaskedAttention MatMul Mul Repeat Softmax Transpose",
+        "ir/mappings/constants.py": "Expand",
         "ir/mappings/elementwise.py":
             "Add Cast Celu Clip Div Elu Equal Erf Gelu GreaterOrEqual HardSigmoid HardSwish "
             "LessOrEqual Max Min Mish Mul Or Reciprocal Rsqrt Scale Shift Sigmoid Softplus Sqrt "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from eqsat_opt.ir.dims import SymDim
 from eqsat_opt.ir.import_context import ImportContext
 from eqsat_opt.ir.onnx_mapping import Array, Call, expect, literal_ints, reads, scalar
+from eqsat_opt.ir.types import TensorType
 
 __all__: list[str] = []
 
@@ -24,9 +26,13 @@ def _read_constant(call: Call, context: ImportContext) -> None:
 
 @reads("ConstantOfShape")
 def _read_constant_of_shape(call: Call, context: ImportContext) -> None:
-    shape = literal_ints(context.dims(call.inputs[0]))
-    value = call.get("value", np.zeros(1, np.float32))
-    context.splat(np.asarray(value).reshape(()), shape, call.outputs[0])
+    shape = context.dims(call.inputs[0])
+    value = np.asarray(call.get("value", np.zeros(1, np.float32))).reshape(())
+    if not any(isinstance(dim, SymDim) for dim in shape):
+        context.splat(value, literal_ints(shape), call.outputs[0])
+        return
+    expect(context.is_expressible(TensorType(str(value.dtype), ()), shape, "Expand"))
+    context.emit("Expand", [context.constant(value)], call.outputs[0], shape=shape)
 
 
 @reads("Identity")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,11 +28,14 @@ from eqsat_opt.ir.onnx_mapping import (
     scalar,
     writes,
 )
-from eqsat_opt.ir.types import FLOATS, numpy_dtype
+from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
 
 __all__: list[str] = []
 
 _MAX = 2**31 - 1
+
+_ADDRESSABLE_BYTES = 1 << 47
+"""Memory of a process on the processors of today, at most."""
 
 
 def _flattened_axis(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> int | None:
@@ -223,6 +227,12 @@ def _slice_bounds(call: Call, context: ImportContext) -> list[tuple[int, int, in
     return list(zip(axes, starts, ends, strict=True))
 
 
+def _is_beyond(x: TensorType, axis: int, end: int) -> bool:
+    """Whether no machine holds a tensor of this type of which ``end`` would cut anything off."""
+    other = [dim for i, dim in enumerate(x.shape) if i != axis and isinstance(dim, int) and dim]
+    return math.prod(other) * end * numpy_dtype(x.dtype).itemsize >= _ADDRESSABLE_BYTES
+
+
 @reads("Slice")
 def _read_slice(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
@@ -230,7 +240,7 @@ def _read_slice(call: Call, context: ImportContext) -> None:
     for raw_axis, start, end in _slice_bounds(call, context):
         axis = normal_axis(raw_axis, x.rank)
         size = x.shape[axis]
-        if start == 0 and end >= _MAX:
+        if start == 0 and (end >= _MAX or _is_beyond(x, axis, end)):
             continue
         (length,) = literal_ints([size])
         low = min(max(start + length if start < 0 else start, 0), length)
