@@ -241,7 +241,7 @@ def _worth_writing(
     job: Job, proposal: Proposal, exported: Mapping[str, onnx_ir.Model]
 ) -> Iterator[tuple[str, onnx_ir.Model]]:
     """The candidates that may be written where no race decides; those of no operators too."""
-    before = operator_counts(job.imported.model).total()
+    before = _running(job.imported.model)
     # Bodies won by themselves, and a branch that entered is an If less.
     is_better_inside = has_other_bodies(job.clean)
     for label, model in exported.items():
@@ -249,10 +249,16 @@ def _worth_writing(
             proposal,
             label,
             job.search.objective,
-            operators=operator_counts(model).total(),
+            operators=_running(model),
             before=before,
         ):
             yield label, model
+
+
+def _running(model: onnx_ir.Model) -> int:
+    """Nodes that compute anything when the model runs."""
+    counts = operator_counts(model)
+    return counts.total() - counts["Constant"] - counts["Identity"]
 
 
 def _examined(

@@ -310,13 +310,13 @@ class _Importer(BodyImporter):
             types[0] = self._range_type(inputs, types[0])
         computed = computed_type(node, self.types, self.dims, self._elements)
         if computed is not None and types:
-            known = merge_dims(computed.shape, types[0], node.outputs[0].name or "")
-            types[0] = TensorType(computed.dtype, known)
+            shape = merge_dims(computed.shape, types[0], node.outputs[0].name or "")
+            types[0] = TensorType(computed.dtype, shape)
         return types
 
-    def _elements(self, name: str) -> Array:
+    def _elements(self, name: str) -> list[float]:
         """The elements of a small constant, in order."""
-        return self.array(name).reshape(-1)
+        return [float(element) for element in self.array(name).reshape(-1)]
 
     def _shape_operator(self, node: onnx_ir.Node, inputs: tuple[str, ...]) -> Array | None:
         """Shape and Size, as dimensions."""

@@ -237,7 +237,9 @@ def test_dequantised_weights_are_never_folded(name: str) -> None:
     assert model.SerializeToString() == before
     assert result.model.ByteSize() <= model.ByteSize() + METADATA_BYTES
     count = "Cast" if name == "scalar chain" else "DequantizeLinear"
-    assert operators(result.model)[count] == operators(model)[count]
+    # A branch that is known to be taken stands in place of its If.
+    taken = 1 if name == "known branch" else operators(model)[count]
+    assert operators(result.model)[count] == taken
     if name != "scalar chain":
         assert kernels(result.model) == kernels(model)
 
