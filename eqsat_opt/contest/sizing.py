@@ -39,7 +39,7 @@ class SizeSearch:
 
 def has_doubt(sets: Sequence[Sizes]) -> bool:
     """Tell whether assumed sizes may contradict each other in a way that types do not show."""
-    return any(one.independent and len(one.unbatched) >= _DOUBTFUL for one in sets)
+    return any(one.independent and (len(one.unbatched) >= _DOUBTFUL or one.data) for one in sets)
 
 
 def find_sizes(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from eqsat_opt.ir.dims import Dim, SymDim, dim_names, floor_div, sym
+from eqsat_opt.ir.dims import Dim, SymDim, dim_names, dim_product, floor_div, sym
 
 __all__ = ["UNNAMED", "parsed_name", "plain_names", "read_name"]
 
@@ -21,6 +21,8 @@ UNNAMED = frozenset({"", "?"})
 
 _LONGEST = 500
 """Characters of a name that is looked into."""
+
+_LARGEST_POWER = 4
 
 _FORMULA = re.compile(r"[\w\s+\-*/(),]+", re.ASCII)
 _NUMBER_IN_WORD = re.compile(r"\b\d+[A-Za-z_]")
@@ -38,8 +40,8 @@ class _NoFormula(Exception):
 def parsed_name(name: str) -> SymDim | None:
     """Return the expression that ``name`` spells; ``None`` for a plain name and for anything else.
 
-    Sums, differences, products, quotients under ``floor`` or ``ceiling``, ``//`` and parentheses
-    are read. Divisors are taken for positive, as sizes are.
+    Sums, differences, products, small powers, quotients under ``floor`` or ``ceiling``, ``//`` and
+    parentheses are read. Divisors are taken for positive, as sizes are.
     """
     if len(name) > _LONGEST or name.isidentifier() or not _is_plausible(name):
         return None
@@ -79,6 +81,11 @@ def _fraction(node: ast.expr) -> _Fraction:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             above, below = _fraction(operand)
             return above * -1, below
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(power))):
+            above, below = _fraction(left)
+            if not 0 < power <= _LARGEST_POWER:
+                raise _NoFormula
+            return dim_product([above] * power), dim_product([below] * power)
         case ast.BinOp(left=left, op=op, right=right):
             return _combined(_fraction(left), op, _fraction(right))
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]):

@@ -165,8 +165,12 @@ def other_sizes(sizes: Sizes) -> Iterator[Sizes]:
                 yield from variant({part: remainder}, {})
     yield from variant(dict.fromkeys(rest, 1), {})
     yield from variant(dict.fromkeys(rest, 2 * _IMAGE), {})
+    yield from variant(dict.fromkeys(rest, _TRAINED), {})
     yield from variant(dict.fromkeys(own, 1), {})
 
+
+_TRAINED = 224
+"""A multiple of the patches and strides of most models of images, which are trained at it."""
 
 _MOST_SUMS = 4
 """Names that are taken for a sum or a part of one."""

@@ -37,6 +37,7 @@ OPTIONS = Options(race=False, measure=False, check=2, threads=1, store="", budge
         ("2*s - 1", {"s": 5}, 9),
         ("-(1 - s)", {"s": 5}, 4),
         ("6*s/3", {"s": 5}, 10),
+        ("((height//16))**2 + 1", {"height": 48}, 10),
         ("(h//2)*(w//2)", {"h": 5, "w": 7}, 6),
     ],
 )
@@ -48,7 +49,7 @@ def test_formulas_are_read(name: str, sizes: dict[str, int], expected: int) -> N
 
 @pytest.mark.parametrize(
     "name",
-    ["", "?", "x", "batch size", "a.b", "2x", "1or 2", "x is y", "x**2", "f(x)", "h/2", "floor(x",
+    ["", "?", "x", "batch size", "a.b", "2x", "1or 2", "x is y", "x**9", "x**y", "f(x)", "h/2", "floor(x",
      "7", "-1", "Max(1, s)", "x if y else z", "a" * 600 + "+b", "ünï + x", "x[0]", "1/0*x"],
 )  # fmt: skip
 def test_other_names_are_no_formulas(name: str) -> None:
