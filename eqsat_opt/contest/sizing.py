@@ -19,9 +19,6 @@ from eqsat_opt.runtime.source import ModelSource
 
 __all__ = ["SizeSearch", "find_sizes", "has_doubt"]
 
-_DOUBTFUL = 2
-"""Sizes, those of batches left out, from which on some may depend on others."""
-
 
 @dataclass(frozen=True)
 class SizeSearch:
@@ -38,8 +35,11 @@ class SizeSearch:
 
 
 def has_doubt(sets: Sequence[Sizes]) -> bool:
-    """Tell whether assumed sizes may contradict each other in a way that types do not show."""
-    return any(one.independent and (len(one.unbatched) >= _DOUBTFUL or one.data) for one in sets)
+    """Tell whether assumed sizes may contradict the model in a way that types do not show.
+
+    Those of batches hardly ever do.
+    """
+    return any(one.independent for one in sets)
 
 
 def find_sizes(
