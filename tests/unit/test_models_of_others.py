@@ -191,6 +191,18 @@ def test_a_model_that_the_runtime_refuses_is_skipped(tmp_path: Path) -> None:
     assert "onnxruntime does not run it" in line_of("bad", outcome)
 
 
+def test_a_model_that_draws_random_numbers_is_not_called_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "random.onnx"
+    nodes = [
+        helper.make_node("RandomNormalLike", ["x"], ["noise"]),
+        helper.make_node("Add", ["x", "noise"], ["y"]),
+    ]
+    onnx.save(_model(nodes), path)
+    outcome = examine(str(path), Settings(budget_s=20))
+    assert outcome.error is None
+    assert "wrong" not in dict(outcome.failures)
+
+
 def test_the_summary_counts_kinds_and_means() -> None:
     one = Outcome((("wrong", "a"), ("wrong", "b")), known={"Add": 2}, ratios={"ours": 0.5})
     other = Outcome(ratios={"ours": 2.0})
