@@ -50,7 +50,8 @@ def test_formulas_are_read(name: str, sizes: dict[str, int], expected: int) -> N
 @pytest.mark.parametrize(
     "name",
     ["", "?", "x", "batch size", "a.b", "2x", "1or 2", "x is y", "x**9", "x**y", "f(x)", "h/2",
-     "floor(x", "7", "-1", "Max(1, s)", "x if y else z", "a" * 600 + "+b", "ünï + x", "x[0]", "1/0*x"],
+     "floor(x", "7", "-1", "Max(1, s)", "x if y else z", "a" * 600 + "+b", "ünï + x",
+     "x[0]", "1/0*x"],
 )  # fmt: skip
 def test_other_names_are_no_formulas(name: str) -> None:
     assert parsed_name(name) is None
