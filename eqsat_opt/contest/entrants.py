@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import onnx_ir
+
+from eqsat_opt.cost.metrics import METRICS
 from eqsat_opt.extract import AnyObjective
+from eqsat_opt.ir.content import operator_counts
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.select.proposal import Proposal
@@ -77,22 +81,49 @@ def entrants_of(
 
 
 def is_worth_writing(
-    proposal: Proposal, name: str, objective: AnyObjective, *, operators: int, before: int
+    proposal: Proposal,
+    name: str,
+    objective: AnyObjective,
+    *,
+    model: onnx_ir.Model,
+    before: onnx_ir.Model,
 ) -> bool:
     """Tell whether an entrant may be written where the predicted cost alone decides.
 
-    It has to cost less than the original, or as much with fewer operators.
+    It has to cost less than the original, or as much with fewer operators. What files tell
+    themselves, as their weights, is taken from them: a search knows the original as it is folded.
 
     Args:
         proposal: what the search found.
         name: of the entrant.
         objective: what was minimised.
-        operators: of the entrant, as a file.
-        before: operators of the file as it came.
+        model: the entrant, as it would be written.
+        before: the model as it came.
     """
-    cost, original = (objective.value(metrics_of(proposal, one)) for one in (name, ORIGINAL))
-    is_limited = bool(proposal.choice.original_breaks)
-    return is_limited or cost < original * (1 - _TIE) or operators < before
+    if proposal.choice.original_breaks:
+        return True
+    cost, original = (
+        objective.value({**metrics_of(proposal, one), **_told_by(file)})
+        for one, file in ((name, model), (ORIGINAL, before))
+    )
+    if cost > original * (1 + _TIE):
+        return False
+    return cost < original * (1 - _TIE) or _running(model) < _running(before)
+
+
+def _told_by(model: onnx_ir.Model) -> dict[str, float]:
+    """The metrics that a file tells itself."""
+    return {
+        name: metric.of_file(model)
+        for name, metric in METRICS.items()
+        if metric.of_file is not None
+    }
+
+
+def _running(model: onnx_ir.Model) -> int:
+    """Nodes that compute anything when the model runs."""
+    counts = operator_counts(model)
+    return counts.total() - counts["Constant"] - counts["Identity"]
 
 
 def metrics_of(proposal: Proposal, name: str) -> dict[str, float]:

@@ -25,7 +25,6 @@ from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import CheckFailed, ExtractionError, ModelError
 from eqsat_opt.extract import AnyObjective, Objective
-from eqsat_opt.ir.content import operator_counts
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model
@@ -241,7 +240,6 @@ def _worth_writing(
     job: Job, proposal: Proposal, exported: Mapping[str, onnx_ir.Model]
 ) -> Iterator[tuple[str, onnx_ir.Model]]:
     """The candidates that may be written where no race decides; those of no operators too."""
-    before = _running(job.imported.model)
     # Bodies won by themselves, and a branch that entered is an If less.
     is_better_inside = has_other_bodies(job.clean)
     for label, model in exported.items():
@@ -249,16 +247,10 @@ def _worth_writing(
             proposal,
             label,
             job.search.objective,
-            operators=_running(model),
-            before=before,
+            model=model,
+            before=job.imported.model,
         ):
             yield label, model
-
-
-def _running(model: onnx_ir.Model) -> int:
-    """Nodes that compute anything when the model runs."""
-    counts = operator_counts(model)
-    return counts.total() - counts["Constant"] - counts["Identity"]
 
 
 def _examined(

@@ -106,3 +106,22 @@ def test_shapes_stay_whole(opset: int, most: int) -> None:
     assert counts["Concat"] == 0
     assert counts["Shape"] == 1
     assert counts.total() < most
+
+
+def test_the_file_never_grows_under_its_bytes() -> None:
+    """A weight that is read plain and transposed is stored once, as it came."""
+    weights = np.random.default_rng(0).standard_normal((32, 32)).astype(np.float32)
+    nodes = [
+        node("Transpose", ["w"], ["t"]),
+        node("MatMul", ["x", "t"], ["a"]),
+        node("Relu", ["a"], ["r"]),
+        node("MatMul", ["r", "w"], ["y"]),
+    ]
+    shape: list[str | int | None] = [4, 32]
+    graph = helper.make_graph(
+        nodes, "g", [value("x", shape)], [value("y", shape)], [constant("w", weights)]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    result = run(model, options(objective="weight_bytes"))
+    assert result.report.metrics_after["weight_bytes"] <= weights.nbytes
+    assert result.model.ByteSize() <= model.ByteSize()

@@ -80,6 +80,27 @@ def checked(graph: Graph, backend_of: Callable[[Any], str], **options: Any) -> P
 
 
 @needs_compiler
+def test_a_size_that_data_decide_is_not_asked_for(tmp_path: Path) -> None:
+    """Nobody can give it, and its name is none of the model's."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("NonZero", ["x"], ["where"]),
+        node("Cast", ["where"], ["f"], to=onnx.TensorProto.FLOAT),
+        node("Neg", ["f"], ["y"]),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 4])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+    )
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    with pytest.raises(OptionError, match="known only when the model runs") as failure:
+        eqsat_opt.optimize(model, effort="quick", plan=str(tmp_path / "p.json"), store="")
+    assert "?" not in str(failure.value)
+
+
 def test_a_region_is_one_generated_launch_and_reads_through_movements() -> None:
     g = GraphMaker()
     x, y = g.input("x", 3, 4), g.input("y", 4, 3)

@@ -298,10 +298,18 @@ def static_graph(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 def _require_sizes(graph: Graph, names: Iterable[str], sizes: Mapping[str, int]) -> None:
+    inputs = filter(None, map(graph.tensor_type, graph.inputs))
+    own = {one for type_ in inputs for dim in type_.shape for one in dim_names(dim)}
     for name in names:
         type_ = graph.tensor_type(name)
         shape = () if type_ is None else type_.shape
         open_ = sorted({one for dim in shape for one in dim_names(dim)} - sizes.keys())
+        if open_ and not own.intersection(open_):
+            raise OptionError(
+                f"a size of {name!r} is known only when the model runs, and a plan is for fixed "
+                "sizes; leave the plan out"
+            )
+        open_ = [one for one in open_ if one in own]
         if open_:
             raise OptionError(
                 f"{name!r} is {type_}, and a plan is for fixed sizes; give {open_[0]!r} one with "
