@@ -28,6 +28,7 @@ from eqsat_opt.errors import InternalError, ModelError, OptionError, PlanError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.inventory import inventory
 from eqsat_opt.ir.external import files_read_by
+from eqsat_opt.ir.fixing import fixed_model
 from eqsat_opt.ir.onnx_export import to_same_type
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
@@ -183,6 +184,9 @@ def _run(
     tuned = None
     if options.tuned is not None:
         tuned = tuned_destination(options, given, output)
+    form = given
+    if options.fixed:
+        given = fixed_model(load_model(given), options.fixed)
     whole = deadline
     if options.plan is not None:
         deadline = deadline.share(PLAN_SHARE)
@@ -214,9 +218,9 @@ def _run(
         faults.written = report.output
         result = output
     elif chosen is not None:
-        result = to_same_type(chosen, given)
-    elif isinstance(given, (onnx.ModelProto, onnx_ir.Model)):
-        result = given
+        result = to_same_type(chosen, form)
+    elif isinstance(form, (onnx.ModelProto, onnx_ir.Model)):
+        result = to_same_type(outcome.loaded, form) if options.fixed else form
     if tuned is not None:
         report = with_tuned(
             report,

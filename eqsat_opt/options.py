@@ -189,6 +189,8 @@ class Options:
         shapes: input name to shape, or symbolic dimension to size, for models with symbolic shapes;
             or several such mappings, one for each set of sizes. Prices are those of the first set;
             a win must hold on every set. Sizes that nobody gives are assumed, and reported.
+        fixed: symbolic dimension to size, or input to shape: sizes that become literals of the
+            written model's interface, and from which whatever follows is folded.
         threads: threads per session; 0 means all usable cores.
         nodes: limit on e-nodes.
         measure: whether kernels may be measured; otherwise the analytic bound prices them.
@@ -243,6 +245,7 @@ class Options:
     effort: Effort = "normal"
     budget_s: float = _BY_EFFORT
     shapes: Shapes | Sequence[Shapes] = field(default_factory=dict)
+    fixed: Shapes = field(default_factory=dict)
     threads: int = 0
     nodes: int = 20_000
     measure: bool = _BY_EFFORT
@@ -277,6 +280,9 @@ class Options:
                 value = convert(option.name.removesuffix("_s"), getattr(self, option.name))
                 object.__setattr__(self, option.name, value)
         object.__setattr__(self, "shapes", _shapes(self.shapes))
+        if not isinstance(self.fixed, Mapping):
+            raise _wrong("fixed", self.fixed, "a mapping from names to sizes")
+        object.__setattr__(self, "fixed", _shapes(self.fixed))
         if self.numerics not in _NUMERICS:
             raise OptionError(
                 f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"

@@ -24,6 +24,7 @@ __all__ = [
     "Debug",
     "Effort",
     "EnergyModel",
+    "FixShape",
     "InputShape",
     "Json",
     "Limit",
@@ -110,6 +111,15 @@ InputShape = Annotated[
         metavar="NAME:SIZES",
         help="Shape of an input (x:1,3,224,224) or size of a symbolic dimension (N:8); repeatable. "
         "A name given again starts the next set of sizes (N:1 N:8), and a win must hold on each.",
+        show_default=False,
+    ),
+]
+FixShape = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME:SIZES",
+        help="Size of a symbolic dimension (N:1) or shape of an input that becomes a literal of "
+        "the written model, which is folded for it; repeatable.",
         show_default=False,
     ),
 ]
@@ -244,13 +254,31 @@ def make_options(context: typer.Context) -> Options:
     for negated, name in (("no_measure", "measure"), ("no_race", "race")):
         given[name] = False if given.get(negated) else None
     given["shapes"] = parse_shapes(given.pop("input_shape", None) or ())
+    given["fixed"] = _parse_fixed(given.pop("fix_shape", None) or ())
     for name in ("backends", "runtimes"):
         if given.get(name) is not None:
             given[name] = [one.strip() for one in given[name].split(",")]
     return Options(**{one.name: given[one.name] for one in fields(Options) if one.name in given})
 
 
-def parse_shapes(texts: Sequence[str]) -> list[dict[str, tuple[int, ...] | int]]:
+def _parse_fixed(texts: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
+    """The sizes of `--fix-shape`, each given once.
+
+    Raises:
+        OptionError: a text has another form, or a name is given twice.
+    """
+    first, *others = parse_shapes(texts, "--fix-shape")
+    if others:
+        raise OptionError(
+            f"--fix-shape gives {next(iter(others[0]))!r} twice; a fixed size is one for good, and "
+            "--input-shape takes several sets"
+        )
+    return first
+
+
+def parse_shapes(
+    texts: Sequence[str], option: str = "--input-shape"
+) -> list[dict[str, tuple[int, ...] | int]]:
     """`x:1,3,224,224` is a shape, `N:8` a size; `x:8,` is the shape of a vector.
 
     A name that the current set has already starts the next set.
@@ -264,7 +292,7 @@ def parse_shapes(texts: Sequence[str]) -> list[dict[str, tuple[int, ...] | int]]
         parts = sizes.removesuffix(",").split(",")
         if not (name and colon and all(part.strip().isdecimal() for part in parts)):
             raise OptionError(
-                f"--input-shape {text!r} is not NAME:SIZES; write for instance x:1,3,224,224 or N:8"
+                f"{option} {text!r} is not NAME:SIZES; write for instance x:1,3,224,224 or N:8"
             )
         if name in sets[-1]:
             sets.append({})

@@ -52,6 +52,7 @@ def optimize_model(
     effort: a.Effort = Options.effort,
     budget: a.Budget = None,
     input_shape: a.InputShape = None,
+    fix_shape: a.FixShape = None,
     threads: a.Threads = Options.threads,
     nodes: a.Nodes = Options.nodes,
     check: a.Check = None,

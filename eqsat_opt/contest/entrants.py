@@ -63,6 +63,8 @@ def entrants_of(
         clean.operator_counts() != imported.operator_counts()
         or _has_new_constants(clean, imported)
         or has_other_bodies(clean)
+        # The import has folded what computes shapes already.
+        or (imported.model is not None and len(clean.nodes) < _running(imported.model))
     )
     counts = clean.operator_counts()
     seen: set[str] = set()
@@ -108,7 +110,7 @@ def is_worth_writing(
     )
     if cost > original * (1 + _TIE):
         return False
-    return cost < original * (1 - _TIE) or _running(model) < _running(before)
+    return cost < original * (1 - _TIE) or _has_fewer(model, before)
 
 
 def _told_by(model: onnx_ir.Model) -> dict[str, float]:
@@ -120,10 +122,18 @@ def _told_by(model: onnx_ir.Model) -> dict[str, float]:
     }
 
 
-def _running(model: onnx_ir.Model) -> int:
-    """Nodes that compute anything when the model runs."""
+def _has_fewer(model: onnx_ir.Model, before: onnx_ir.Model) -> bool:
+    """Whether a model has fewer nodes, or as many of which fewer compute anything."""
+    pairs = [
+        (count(model), count(before)) for count in (_running, lambda one: _running(one, "Identity"))
+    ]
+    return all(now <= then for now, then in pairs) and any(now < then for now, then in pairs)
+
+
+def _running(model: onnx_ir.Model, *free: str) -> int:
+    """Nodes that run with a model, but for those of ``free`` operators."""
     counts = operator_counts(model)
-    return counts.total() - counts["Constant"] - counts["Identity"]
+    return counts.total() - sum(counts[op] for op in ("Constant", *free))
 
 
 def metrics_of(proposal: Proposal, name: str) -> dict[str, float]:
