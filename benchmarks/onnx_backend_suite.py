@@ -227,7 +227,8 @@ def judge(case: Case, options: Options = SEARCH_ONLY) -> Verdict:
         return verdict("not run", reason)
     start = time.perf_counter()
     try:
-        result = run(case.model, options)
+        # What a runtime refuses once it is rebuilt is found out by the check.
+        result = run(case.model, replace(options, check=1) if case.name in EXCLUDED else options)
         assert result.proposal is not None
         seconds = time.perf_counter() - start
         models = {"result": result.model}

@@ -28,6 +28,7 @@ from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.choose import ChoiceResult
@@ -205,7 +206,8 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
             for label, graph in entrants.items()
         }
     exported = {label: model for label, model in made.items() if model is not None}
-    if by_cost:
+    # The file as it came is no rival of what computes in another precision.
+    if by_cost and job.terms.precision is Precision.STRICT:
         exported = dict(_worth_writing(job, proposal, exported))
     entrants = {label: entrants[label] for label in exported}
     models: dict[str, ModelSource] = {}

@@ -20,8 +20,8 @@ from benchmarks.budgets import Outcome, verdict
 from benchmarks.explosive import KINDS, SIZES, build
 from eqsat_opt import optimising
 from eqsat_opt.api import explain, run
-from eqsat_opt.contest import compare
 from eqsat_opt.contest import examination as contest
+from eqsat_opt.contest import reference
 from eqsat_opt.contest.compare import Reference
 from eqsat_opt.contest.examination import Terms, affordable, examine
 from eqsat_opt.cost import pricing
@@ -242,7 +242,7 @@ def test_what_starts_slowly_is_not_taken_for_a_slow_model(monkeypatch: pytest.Mo
         def open(self, model: Any, options: OrtOptions, deadline: Deadline) -> OrtSession:
             return OrtSession(model, options)
 
-    for module in (contest, compare):
+    for module in (contest, reference):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
     terms = Terms(
         threads=1,

@@ -250,7 +250,6 @@ def test_a_right_runtime_wins_by_its_time(mode: Mode, monkeypatch: pytest.Monkey
         ("names", "outputs are \\['other', 'z'\\] instead of \\['y', 'z'\\]"),
         ("type", "output 'y' is another: float64\\[3, 8\\] instead of float32"),
         ("rank", "output 'y' is another: float32\\[1, 3, 8\\] instead of"),
-        ("sizes", "does not run at N=1, where the original does: not at this size"),
         ("wrong at 1", "output 'y' is another: values differ at N=1"),
         ("refuses", "no such operator"),
         ("dies", "toy, loading the model, ended the process \\(SIGSEGV\\)"),

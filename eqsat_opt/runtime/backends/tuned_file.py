@@ -124,17 +124,25 @@ def _describe(model: onnx.ModelProto, like: onnx.ModelProto) -> None:
 
     Runtimes that save what they optimised drop all that speaks to people.
     """
-    model.doc_string = like.doc_string
-    model.graph.doc_string = like.graph.doc_string
+    for one, other in ((model, like), (model.graph, like.graph)):
+        _copy_text(one, other)
     del model.graph.metadata_props[:]
     model.graph.metadata_props.extend(like.graph.metadata_props)
     described = {value.name: value for value in (*like.graph.input, *like.graph.output)}
     for value in (*model.graph.input, *model.graph.output):
         source = described.get(value.name)
         if source is not None:
-            value.doc_string = source.doc_string
+            _copy_text(value, source)
             del value.metadata_props[:]
             value.metadata_props.extend(source.metadata_props)
+
+
+def _copy_text(one: Any, other: Any) -> None:
+    """Give a message the doc string of another, or none where that has none."""
+    if other.HasField("doc_string"):
+        one.doc_string = other.doc_string
+    else:
+        one.ClearField("doc_string")
 
 
 def is_tuned(model: ModelSource) -> bool:
