@@ -145,6 +145,23 @@ def beyond() -> onnx.ModelProto:
     )  # fmt: skip
 
 
+def padded_alike() -> onnx.ModelProto:
+    """Windows padded to SAME: by a number where the stride is 1, and where it divides the size."""
+    same = {"kernel_shape": [3, 2], "auto_pad": "SAME_UPPER"}
+    return model_of(
+        [
+            node("Conv", ["x", "w"], ["c"], **same),
+            node("MaxPool", ["c"], ["p"], **same),
+            node("Resize", ["p", "", "scales"], ["r"], mode="nearest"),
+            node("AveragePool", ["r"], ["q"], strides=[2, 2], **same),
+            node("Relu", ["q"], ["y"]),
+        ],
+        {"x": ["batch", 3, "height", "width"]},
+        {"w": np.ones((4, 3, 3, 2), np.float32), "scales": np.array([1, 1, 4, 2], np.float32)},
+        {"y": FLOAT},
+    )
+
+
 CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "grid": grid,
     "resized by factors": lambda: resized("scales"),
@@ -153,6 +170,7 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "the best": best_of,
     "integers": of_integers,
     "beyond": beyond,
+    "padded alike": padded_alike,
 }
 SIZES = {"batch": 2, "height": 6, "width": 12}
 

@@ -20,9 +20,14 @@ from eqsat_opt.ir.types import numpy_dtype
 __all__ = ["resolve_pads", "same_padding"]
 
 
-def same_padding(size: int, kernel: int, stride: int, dilation: int) -> int:
-    """How much SAME pads an axis in all; negative where the stride is wider than the window."""
-    return (-(-size // stride) - 1) * stride + dilation * (kernel - 1) + 1 - size
+def same_padding(size: Dim, kernel: int, stride: int, dilation: int) -> int:
+    """Count what SAME pads an axis in all; negative where the stride is wider than the window.
+
+    An open size has an answer where it is a multiple of the stride.
+    """
+    windows = -(-size // stride)
+    (padding,) = literal_ints([(windows - 1) * stride + dilation * (kernel - 1) + 1 - size])
+    return padding
 
 
 def resolve_pads(
@@ -43,9 +48,7 @@ def resolve_pads(
         return (0,) * 2 * axes
     expect(mode in ("SAME_UPPER", "SAME_LOWER"))
     begins, ends = [], []
-    for size, k, stride, dilation in zip(
-        literal_ints(sizes), kernel, strides, dilations, strict=True
-    ):
+    for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
         total = max(same_padding(size, k, stride, dilation), 0)
         small, large = total // 2, total - total // 2
         begins.append(small if mode == "SAME_UPPER" else large)

@@ -11,7 +11,6 @@ from eqsat_opt.ir.mappings.linear import resolve_pads, same_padding
 from eqsat_opt.ir.onnx_mapping import (
     Call,
     expect,
-    literal_ints,
     reads,
     refuse,
     writes,
@@ -32,8 +31,7 @@ def _read_pool(call: Call, context: ImportContext) -> None:
     same = call.get("auto_pad", "NOTSET").startswith("SAME")
     if same:
         # Runtimes do not agree on what a pool is whose SAME would pad by less than nothing.
-        sizes = literal_ints(x.shape[2:])
-        expect(min(map(same_padding, sizes, kernel, strides, dilations)) >= 0)
+        expect(min(map(same_padding, x.shape[2:], kernel, strides, dilations)) >= 0)
     attrs: dict[str, Any] = {
         "kernel": kernel,
         "strides": strides,
