@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,10 @@ from eqsat_opt import api
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.files import write_whole
 from eqsat_opt.ir.coverage import coverage_of
+from eqsat_opt.ir.fixing import fixed_model
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.onnx_save import save_model
 from eqsat_opt.ir.sizes import other_sizes, size_sets
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.optimising import normalised
@@ -58,6 +60,7 @@ class Settings:
         budget_s: seconds; that of the effort where none is given.
         race_s: seconds of a race beside all peers that are installed; none for 0.
         threads: of all sessions.
+        fixed: make the sizes of the interface literal first, for everyone who takes part.
     """
 
     coverage_only: bool = False
@@ -65,6 +68,7 @@ class Settings:
     budget_s: float | None = None
     race_s: float = 0.0
     threads: int = 1
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,15 +115,21 @@ def covered(path: str) -> Outcome:
 
 def examine(path: str, settings: Settings) -> Outcome:
     """Optimise a model, and compare and race the result."""
-    counted = covered(path)
-    if settings.coverage_only:
-        return counted
-    failures = [one for one in counted.failures if one[0] != "refused"]
+    if settings.coverage_only and not settings.fixed:
+        return covered(path)
     try:
         original = OrtSession(path, OrtOptions(settings.threads, level="disabled"))
         feeds = _feeds(path, original)
     except (EqsatError, RecursionError) as error:
         return Outcome(skipped=str(error))
+    if settings.fixed:
+        with tempfile.TemporaryDirectory() as folder:
+            literal = Path(folder, "fixed.onnx")
+            shapes = {name: array.shape for name, array in feeds.items() if hasattr(array, "shape")}
+            save_model(fixed_model(load_model(path), shapes), literal)
+            return examine(str(literal), replace(settings, fixed=False))
+    counted = covered(path)
+    failures = [one for one in counted.failures if one[0] != "refused"]
     chosen: dict[str, Any] = {"effort": settings.effort, "threads": settings.threads}
     if settings.budget_s is not None:
         chosen["budget_s"] = settings.budget_s

@@ -1,7 +1,7 @@
 """Trained models that packages ship: accepted, understood, checked, and raced beside others.
 
     pip download --no-deps -d WHEELS rapidocr-onnxruntime silero-vad magika
-    python -m benchmarks.shipped WHEELS [--coverage] [--race 10] [--json found.json]
+    python -m benchmarks.shipped WHEELS [--coverage] [--fixed] [--race 10] [--json found.json]
 
 Every ONNX file below the folder is examined, those inside of wheels and other archives too; nothing
 is downloaded and nothing is kept but the outcomes, from which a second call goes on. A file is a
@@ -62,14 +62,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, help="seconds for ours")
     parser.add_argument("--race", type=float, default=0.0, help="seconds for a race beside peers")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--fixed", action="store_true", help="make all sizes literal first")
     parser.add_argument("--json", type=Path, help="where outcomes are kept")
     parser.add_argument("--again", action="store_true", help="examine again what failed")
     chosen = parser.parse_args(arguments)
     if not chosen.folder.is_dir():
         parser.error(f"{chosen.folder} is no folder; give one with wheels or .onnx files")
     settings = Settings(
-        chosen.coverage, chosen.effort, chosen.budget, race_s=chosen.race, threads=chosen.threads
-    )
+        chosen.coverage, chosen.effort, chosen.budget,
+        race_s=chosen.race, threads=chosen.threads, fixed=chosen.fixed,
+    )  # fmt: skip
     console, outcomes = Console(), dict[str, Outcome]()
     with Scratch() as scratch:
         models = dict(models_below(chosen.folder, Path(scratch)))

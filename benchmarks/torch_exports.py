@@ -203,6 +203,7 @@ def check(
     effort: Annotated[str, typer.Option(help="quick, normal or max.")] = "quick",
     budget_s: Annotated[float | None, typer.Option("--budget", help="Seconds for ours.")] = None,
     race_s: Annotated[float, typer.Option("--race", help="Seconds for a race.")] = 0.0,
+    fixed: Annotated[bool, typer.Option(help="Make all sizes literal first.")] = False,
     again: Annotated[bool, typer.Option(help="Examine again what failed.")] = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="Keep all outcomes.")] = None,
 ) -> None:
@@ -216,7 +217,7 @@ def check(
     }
     if not models:
         raise typer.BadParameter(f"no such .onnx file in {folder}; run the command corpus first")
-    settings = Settings(coverage, effort, budget_s, race_s=race_s)
+    settings = Settings(coverage, effort, budget_s, race_s=race_s, fixed=fixed)
     outcomes = {}
     for name, outcome in gather(models, settings, json_path, again=again):
         outcomes[name] = outcome
