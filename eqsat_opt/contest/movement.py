@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from eqsat_opt.contest.narrow import narrow_outputs
 from eqsat_opt.contest.noise import noisy, with_other_zeros
 from eqsat_opt.contest.segments import quantises
 from eqsat_opt.contest.tolerances import is_float
@@ -102,6 +103,16 @@ class OwnMovement:
     def plain(self) -> Runner:
         """The original without the runtime's own fusions."""
         return self._open(self._model, self.plain_options)
+
+    @property
+    def knows_sums(self) -> bool:
+        """Whether it is known how far other orders of its sums move it."""
+        return self._noisy is not None
+
+    @cached_property
+    def narrow(self) -> Mapping[str, str]:
+        """The type in which outputs are computed that are returned in a wider one."""
+        return narrow_outputs(self._structure)
 
     @cached_property
     def _noisy(self) -> Runner | None:

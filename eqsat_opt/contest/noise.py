@@ -8,7 +8,7 @@ Parker, 1997). Sums of small whole numbers are exact in every order and get none
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from eqsat_opt.ir.moving import MOVING
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 
-__all__ = ["noisy", "with_other_zeros"]
+__all__ = ["NARROW", "element_types", "noisy", "with_other_zeros"]
 
 _EPSILON: Mapping[int, float] = {
     TensorProto.DOUBLE: 2.0**-49,
@@ -31,9 +31,19 @@ _EPSILON: Mapping[int, float] = {
 _EXACT = 2.0**10
 """Whole numbers up to this add up exactly, in float16 too."""
 
-_NARROW = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+NARROW = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 """Types whose sums are computed in single precision and rounded once."""
 _SHARE_OF_TERMS = 2.0**-6
+
+_DRAWN = {TensorProto.FLOAT, TensorProto.DOUBLE}
+"""Types of which the runtime draws random numbers."""
+
+_NO_RANDOM_OPSET = 22
+"""From this opset on the runtime has no operator that draws numbers, but for Dropout."""
+
+_ONE, _HALF, _TRAINS, _SIGN = "noise.one", "noise.half", "noise.trains", "noise.sign"
+_SIGN_SIZE = 3.0**-0.5
+"""Of random signs that err as much as numbers from -1 to 1 do."""
 
 _LEAST_NORMAL: Mapping[int, float] = {
     TensorProto.DOUBLE: 2.0**-1022,
@@ -79,15 +89,19 @@ def noisy(model: onnx.ModelProto, *, partly: bool = False) -> onnx.ModelProto | 
             for its weights.
         partly: whether an operator that is not known gets an error relative to its results.
     """
-    if _opset(model) < _LEAST_OPSET or (model.functions and not partly):
+    opset = _opset(model)
+    if opset < _LEAST_OPSET or (model.functions and not partly):
         return None
     known = _TWO_TERMS | _MANY_TERMS | _SINGLE | _EXACT_OPS
     if not partly and any(node.domain or node.op_type not in known for node in model.graph.node):
         return None
-    types = _element_types(model)
+    types = element_types(model)
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
+    for name, value in ((_ONE, 1.0), (_HALF, 0.5), (_TRAINS, True), (_SIGN, _SIGN_SIZE)):
+        scalar = np.asarray(value, bool if name == _TRAINS else np.float32)
+        result.graph.initializer.append(numpy_helper.from_array(scalar, name))
     for number, node in enumerate(model.graph.node):
         kind = types.get(node.output[0], 0) if node.output else 0
         if node.op_type in _EXACT_OPS or kind not in _EPSILON:
@@ -95,7 +109,7 @@ def noisy(model: onnx.ModelProto, *, partly: bool = False) -> onnx.ModelProto | 
             continue
         prefix = f"noise.{number}"
         result.graph.initializer.extend(_numbers(prefix, kind))
-        nodes = _with_error(node, prefix, number, is_narrow=kind in _NARROW)
+        nodes = _with_error(node, prefix, number, kind=kind, opset=opset)
         result.graph.node.extend(nodes)
     return result
 
@@ -108,7 +122,7 @@ def with_other_zeros(model: onnx.ModelProto) -> onnx.ModelProto | None:
     if _opset(model) < _LEAST_OPSET:
         return None
     constants = {tensor.name for tensor in model.graph.initializer}
-    types = _element_types(model)
+    types = element_types(model)
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
@@ -145,7 +159,8 @@ def _opset(model: onnx.ModelProto) -> int:
     return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
 
 
-def _element_types(model: onnx.ModelProto) -> dict[str, int]:
+def element_types(model: onnx.ModelProto) -> dict[str, int]:
+    """The element type of every value of the graph for which one can be inferred, by its name."""
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
     except Exception:  # what it cannot infer stays without noise
@@ -169,7 +184,23 @@ def _numbers(prefix: str, kind: int) -> Iterator[TensorProto]:
         yield numpy_helper.from_array(np.asarray(value).astype(dtype), f"{prefix}.{name}")
 
 
-def _with_error(node: NodeProto, prefix: str, number: int, is_narrow: bool) -> Sequence[NodeProto]:
+def _drawn(make: Callable[..., str], like: str, seed: int, *, kind: int, opset: int) -> str:
+    """Random numbers from -1 to 1, in the type of the errors."""
+    if opset < _NO_RANDOM_OPSET:
+        drawn = kind if kind in _DRAWN else TensorProto.FLOAT
+        limits = {"low": -1.0, "high": 1.0, "seed": float(seed), "dtype": drawn}
+        numbers = make("RandomUniformLike", like, **limits)
+    else:  # what is dropped of ones is -1, and what is kept and doubled 1, before both are scaled
+        drawn = TensorProto.FLOAT
+        ones = make("Expand", _ONE, make("Shape", like))
+        kept = make("Dropout", ones, _HALF, _TRAINS, seed=seed)
+        numbers = make("Mul", make("Sub", kept, _ONE), _SIGN)
+    return numbers if drawn == kind else make("Cast", numbers, to=kind)
+
+
+def _with_error(
+    node: NodeProto, prefix: str, number: int, *, kind: int, opset: int
+) -> Sequence[NodeProto]:
     """The node, and its result plus an error of the size of its terms."""
     count = 0
 
@@ -206,7 +237,7 @@ def _with_error(node: NodeProto, prefix: str, number: int, is_narrow: bool) -> S
         terms = f"{prefix}.terms"
         twin.output[0] = terms
         nodes.append(twin)
-        if is_narrow:
+        if kind in NARROW:
             scaled = make("Mul", terms, f"{prefix}.share")
             terms = make("Add", scaled, make("Abs", raw))
     else:
@@ -218,7 +249,7 @@ def _with_error(node: NodeProto, prefix: str, number: int, is_narrow: bool) -> S
         terms = make("Max", terms, scaled)
     at_least = make("Max", terms, f"{prefix}.normal")
     terms = make("Where", make("Equal", terms, f"{prefix}.zero"), f"{prefix}.zero", at_least)
-    draw = make("RandomUniformLike", raw, low=-1.0, high=1.0, seed=float(number))
+    draw = _drawn(make, raw, number, kind=kind, opset=opset)
     error = make("Mul", make("Mul", terms, f"{prefix}.epsilon"), draw)
     nodes.append(helper.make_node("Add", [raw, error], [out]))
     return nodes

@@ -16,11 +16,15 @@ import eqsat_opt
 from benchmarks.subtle_faults import FAULTS, false_alarms, injected
 from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.contest.designed import value_drafts
+from eqsat_opt.contest.judge import Judge
 from eqsat_opt.contest.movement import neighbouring
+from eqsat_opt.contest.narrow import narrow_outputs
 from eqsat_opt.contest.noise import noisy
+from eqsat_opt.contest.reference import Trial
 from eqsat_opt.contest.served import served
-from eqsat_opt.contest.trials import size_drafts
+from eqsat_opt.contest.trials import Draft, size_drafts
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import input_specs
 from eqsat_opt.serving import RuntimeSession
@@ -138,6 +142,65 @@ def test_half_precision_inside_accuses_nobody() -> None:
 
 def test_a_factor_in_half_precision_is_compared() -> None:
     assert verdict(halves(turned=False), halves(turned=True, factor=1.1))
+
+
+@pytest.mark.parametrize("opset", [18, 22, 23])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE])
+def test_sums_of_every_float_and_opset_can_be_moved(opset: int, kind: int) -> None:
+    """The runtime draws no narrow numbers, and none at all from opset 22 on."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    nodes = [
+        node("Cast", ["x"], ["h"], to=kind),
+        node("MatMul", ["h", "w"], ["p"]),
+        node("Cast", ["p"], ["y"], to=TensorProto.FLOAT),
+    ]
+    one = model(nodes, [3, 256], opset=opset, w=weights(0.1).astype(dtype))
+    reference = Reference.of(one, OPTIONS, (0,))
+    assert reference.own is not None
+    movement = reference.own.of(reference.feeds[0], reference.outputs[0], "reassociate")
+    assert reference.own.knows_sums
+    (allowed,) = movement.allowed
+    assert allowed is not None
+    assert (allowed > 0).all()
+
+
+def test_outputs_are_judged_by_the_floats_in_which_they_are_computed() -> None:
+    one = halves(turned=False)
+    assert narrow_outputs(one) == {"y": "float16"}
+    stored = model(
+        [node("Cast", ["w"], ["f"], to=TensorProto.FLOAT), node("MatMul", ["x", "f"], ["y"])],
+        [3, 256],
+        w=weights().astype(np.float16),
+    )
+    assert narrow_outputs(stored) == {}
+
+
+@pytest.mark.parametrize(("factor", "is_wrong"), [(1.002, False), (1.2, True)])
+def test_special_values_in_half_precision_accuse_by_its_rounding(
+    factor: float, is_wrong: bool
+) -> None:
+    first, second = halves(turned=False), halves(turned=True, factor=factor)
+    draft = Draft("with an infinity", "special", one_infinite)
+    feeds = draft.draw(0)
+    reference = Reference.of(first, OPTIONS, (0, 1), drafts=[draft])
+    plain = tuple(OrtSession(first, OPTIONS).run(feeds))
+    trial = Trial(draft, feeds, plain)
+    judge = Judge(
+        reference=reference,
+        model=second,
+        options=OPTIONS,
+        numerics="reassociate",
+        open_session=OrtSession,
+        open_candidate=OrtSession,
+        precision=Precision.STRICT,
+    )
+    assert (judge.on(trial, OrtSession(second, OPTIONS)) is not None) is is_wrong
+
+
+def one_infinite(seed: int) -> dict[str, Any]:
+    values = np.random.default_rng(seed).standard_normal((3, 256)).astype(np.float32)
+    values[0, 0] = np.inf
+    return {"x": values}
 
 
 def index(*, turned: bool, other: int = 0) -> ModelProto:

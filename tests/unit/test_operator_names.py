@@ -28,7 +28,7 @@ HELD: dict[str, dict[str, str]] = {
             "PRelu Pad ReduceMax ReduceMin Relu Reshape Sigmoid Sign Slice Softmax Sub Tanh "
             "TopK Transpose Where",
         "contest/noise.py":
-            "Abs Add And AveragePool Cast Celu Clip Conv ConvTranspose Div Elu Equal Gelu "
+            "Abs Add And AveragePool Cast Celu Clip Conv ConvTranspose Div Elu Equal Expand Gelu "
             "GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual IsNaN LeakyRelu Less "
             "LessOrEqual LogSoftmax MatMul Max MaxPool Min Mish Mul Neg Not Or PRelu Pad Pow "
             "Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Round Selu Sigmoid Sign "
