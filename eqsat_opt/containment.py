@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from eqsat_opt.deadline import OutOfTime
 from eqsat_opt.errors import EqsatError, InternalError, RuntimeFailed, SaturationError, reason
 
 __all__ = ["Fault", "Faults"]
@@ -20,8 +21,11 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_CONTAINED = (SaturationError, RuntimeFailed)
+_TYPED = (SaturationError, RuntimeFailed)
 """Typed errors of engines and child processes, which no choice of the user causes."""
+
+_NO_BUGS = (*_TYPED, OSError, OutOfTime)
+"""What the machine or its runtime causes, or the budget, so that it is worth no report."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,14 @@ class Fault:
             f"internal error in stage {self.stage!r} ({self.error}); {self.consequence}; please "
             "report it with what --debug prints"
         )
+
+
+def _why(error: Exception) -> str:
+    """What went wrong, in words; for a file also which."""
+    if isinstance(error, OutOfTime):
+        return "its time was over; allow more with --budget"
+    path = getattr(error, "filename", None)
+    return f"{reason(error)}: {path}" if path else reason(error)
 
 
 class Faults:
@@ -93,22 +105,20 @@ class Faults:
             raise
         except Exception as error:
             is_typed = isinstance(error, EqsatError)
-            if is_typed and not isinstance(error, (*_CONTAINED, *also)):
+            if is_typed and not isinstance(error, (*_TYPED, *also)):
                 raise
             name = stage if isinstance(stage, str) else stage()
             # Shown by --debug.
             _log.info("internal error in stage %s", name, exc_info=error)
-            kind = "" if is_typed else f"{type(error).__name__}: "
-            text = f"{kind}{reason(error)}"
-            fault = Fault(name, text, consequence, is_bug=not isinstance(error, _CONTAINED))
+            is_bug = not isinstance(error, _NO_BUGS)
+            kind = f"{type(error).__name__}: " if is_bug and not is_typed else ""
+            text = f"{kind}{_why(error)}"
+            fault = Fault(name, text, consequence, is_bug=is_bug)
             if self.is_strict:
                 written = (
                     f"only {self.written} is written" if self.written else "nothing is written"
                 )
-                raise InternalError(
-                    f"internal error in stage {name!r} ({fault.error}); {written}; please report "
-                    "it with what --debug prints"
-                ) from error
+                raise InternalError(replace(fault, consequence=written).warning) from error
             # What fails again and again for one reason is one fault, with its last consequence.
             self.found = [*(one for one in self.found if one.error != text), fault]
             return None

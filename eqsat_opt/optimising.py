@@ -56,6 +56,7 @@ from eqsat_opt.ir.import_bodies import folded_conditions
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.plain_names import axis_name
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
@@ -745,7 +746,7 @@ def _late(bodies: Bodies) -> Iterator[str]:
 def _require_sizes(options: Options, sizes: Sizes) -> None:
     """Check that a plan has all its sizes."""
     if options.plan is not None and sizes.assumed:
-        name = min(sizes.assumed)
+        name = axis_name(min(sizes.assumed))
         raise OptionError(
             f"a plan is for fixed sizes; give {name!r} one with --input-shape {name}:SIZE"
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.errors import OptionError, PlanError, RuntimeFailed
+from eqsat_opt.ir.plain_names import plain_kernel
 from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.numerics import Numerics
@@ -169,7 +170,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         launches.append(
             {
                 "name": launch.name,
-                "body": launch.body.name or "copy",
+                "body": plain_kernel(launch.body.name) or "copy",
                 "backend": launch.backend,
                 "algorithm": launch.algorithm,
                 "stream": launch.stream,

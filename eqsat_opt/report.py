@@ -285,6 +285,7 @@ class Report:
         warnings: what went wrong and was avoided: candidates that failed the check, a profile store
             that cannot be used.
         notes: what else the user should know.
+        details: what only matters to who looks closely; ``--verbose`` prints it.
         objective: weight by metric of the totals in what was minimised; empty for a product or a
             ratio.
         goal: what was minimised, in the grammar of objectives; critical paths, products and ratios
@@ -343,6 +344,7 @@ class Report:
     further_races: tuple[Mapping[str, Any], ...] = ()
     sizes: tuple[Mapping[str, Mapping[str, int]], ...] = ()
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     objective: Mapping[str, float] = field(default_factory=lambda: {TIME: 1.0})
     goal: str = TIME
     limits: tuple[str, ...] = ()
@@ -523,6 +525,7 @@ class Report:
             "stages_s": dict(self.stages_s),
             "warnings": list(self.warnings),
             "notes": list(self.notes),
+            "details": list(self.details),
             "target": self.target,
             "streams": self.streams,
             "energy": self.energy,

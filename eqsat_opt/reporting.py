@@ -18,6 +18,7 @@ from eqsat_opt.extract.spec import limit_texts, objective_text
 from eqsat_opt.ir.content import operator_counts
 from eqsat_opt.ir.coverage import Coverage
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.plain_names import plain_operator
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
 from eqsat_opt.report import Latency, OutputError, Report
@@ -192,7 +193,8 @@ def report_of(
         operators_inside=coverage.inside,
         operators_passing=coverage.passing,
         passing_share=passing_share,
-        notes=(*_notes(contest, examined), *_flips(differences), *_written_out(raised, exported)),
+        notes=(*_notes(contest, examined), *_flips(differences)),
+        details=tuple(_written_out(raised, exported)),
         **_aim(objective),
     )
 
@@ -217,7 +219,7 @@ def store_warning(pricer: AnyPricer | None) -> tuple[str, ...]:
 
 
 def _written_out(graph: Graph, exported: onnx_ir.Model | None) -> Iterator[str]:
-    """A note where the file spells operators out that the search knows as one."""
+    """A sentence where the file spells operators out that the search knows as one."""
     if exported is None:
         return
     counts = graph.operator_counts()
@@ -225,6 +227,6 @@ def _written_out(graph: Graph, exported: onnx_ir.Model | None) -> Iterator[str]:
     missing = sorted(set(counts) - {node.op_type for node in nodes})
     if missing and len(nodes) > counts.total():
         yield (
-            f"{', '.join(missing)}: written out in simpler operators, because the file has opset "
-            f"{exported.opset_imports.get('', '?')} or because that is faster"
+            f"{', '.join(map(plain_operator, missing))}: written out in simpler operators, because "
+            f"the file has opset {exported.opset_imports.get('', 1)} or because that is faster"
         )

@@ -126,16 +126,15 @@ def sizes_text(sets: Sequence[Mapping[str, Mapping[str, int]]]) -> str:
     texts = []
     for one in sets:
         parts = [", ".join(f"{name}={size}" for name, size in one["given"].items())]
-        for kind, what in (("assumed", "assumed"), ("data", "assumed for what the data decide")):
-            pairs = [f"{name.removeprefix('?')}={size}" for name, size in one[kind].items()]
-            if len(pairs) > _MANY_SYMBOLS:
-                pairs = [*pairs[:_MANY_SYMBOLS], f"{len(pairs) - _MANY_SYMBOLS} more"]
-            if pairs:
-                parts.append(
-                    f"{', '.join(pairs)} ({what}; --input-shape gives others)"
-                    if kind == "assumed"
-                    else f"{', '.join(pairs)} ({what})"
-                )
+        pairs = [f"{name}={size}" for name, size in one["assumed"].items()]
+        if len(pairs) > _MANY_SYMBOLS:
+            pairs = [*pairs[:_MANY_SYMBOLS], f"{len(pairs) - _MANY_SYMBOLS} more"]
+        if pairs:
+            parts.append(f"{', '.join(pairs)} (assumed; --input-shape gives others)")
+        if found := sorted(set(one["data"].values())):  # under names that nobody can give
+            values = f"{found[0]} to {found[-1]}" if len(found) > 1 else str(found[0])
+            what = counted(len(one["data"]), "size")
+            parts.append(f"{what} that the data decide assumed to be {values}")
         texts.append(", ".join(filter(None, parts)))
     return "; then ".join(filter(None, texts))
 

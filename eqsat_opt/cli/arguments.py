@@ -41,6 +41,7 @@ __all__ = [
     "Streams",
     "Target",
     "Threads",
+    "Verbose",
     "keep_inputs",
     "make_options",
     "parse_shapes",
@@ -215,6 +216,12 @@ Json = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Also tell how the result is written, for who looks closely."
+    ),
+]
 Debug = Annotated[
     bool, typer.Option("--debug", help="Show log messages, and the traceback of an error.")
 ]

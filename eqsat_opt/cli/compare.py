@@ -272,7 +272,7 @@ def _require_all(found: Comparison) -> None:
     if wrong is not None:
         raise CheckFailed(
             f"the result of {wrong.method} computes something else than {found.model}: "
-            f"{wrong.why}; please report this model"
+            f"{wrong.why}; leave it out of --methods"
         )
     if found.failures:
         first = found.failures[0]

@@ -117,6 +117,7 @@ def optimize_model(
     streams: a.Streams = Options.streams,
     json: a.Json = None,
     quiet: a.Quiet = False,
+    verbose: a.Verbose = False,
     debug: a.Debug = False,
 ) -> None:
     """Optimise a model; the original is written where nothing faster is found."""
@@ -147,6 +148,8 @@ def optimize_model(
     if not quiet and json != "-":
         console = output_console(stderr=is_stream)
         console.print(report)
+        for detail in report.details if verbose else ():
+            console.print(f"note: {detail}", style="yellow", markup=False)
         what = " (the original)" if report.winner == "original" else ""
         done = f"{where} is left as it was" if report.is_in_place else f"written to {where}{what}"
         console.print(done, markup=False)

@@ -36,6 +36,7 @@ from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.outputs import joined
+from eqsat_opt.ir.plain_names import axis_name
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
@@ -260,7 +261,7 @@ def _priced(subject: Subject, settings: CompareSettings, clock: _Clock) -> Origi
         metrics=totals(start),
         n_rules=len(subject.read),
         prices=prices_text(settings, subject.pricer),
-        assumed_sizes={**subject.sizes.data, **subject.sizes.assumed},
+        assumed_sizes={axis_name(name): size for name, size in subject.sizes.assumed.items()},
     )
 
 

@@ -44,7 +44,7 @@ def differences(
     session = open_candidate(model, options)
     if tuple(session.output_names) != reference.names:
         raise RuntimeFailed(
-            f"outputs are {list(session.output_names)} instead of {list(reference.names)}"
+            f"outputs are {', '.join(session.output_names)} instead of {', '.join(reference.names)}"
         )
     judge = Judge(
         reference=reference,

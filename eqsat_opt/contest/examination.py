@@ -22,6 +22,7 @@ from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
+from eqsat_opt.ir.plain_names import axis_name
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
@@ -344,7 +345,7 @@ def examine(
     except RuntimeFailed as error:
         obstacle = f"the original does not run in onnxruntime, so it stays: {error}"
         if assumed := terms.sizes[0].assumed:
-            text = ", ".join(f"{name}={size}" for name, size in assumed.items())
+            text = ", ".join(f"{axis_name(name)}={size}" for name, size in assumed.items())
             obstacle += f" (at assumed sizes {text}; give others with --input-shape)"
         return nothing(obstacle)
     found: dict[str, tuple[Difference, ...]] = {}

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.contest.examination import Terms
+from eqsat_opt.contest.judge import TO_EXCUSE
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import ExtractionError, RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.ir.plain_names import plain_kernel
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import SearchOptions, propose
 from eqsat_opt.select.raising import rules_used
@@ -72,7 +74,15 @@ def accuse(
     again = replace(search, measure=False, deadline=deadline)
     pricer = Pricer(None, terms.threads)
 
+    known: dict[tuple[str, ...], bool] = {}
+
     def is_wrong(subset: Sequence[Rule]) -> bool:
+        key = tuple(rule.name for rule in subset)
+        if key not in known:
+            known[key] = makes_wrong(subset)
+        return known[key]
+
+    def makes_wrong(subset: Sequence[Rule]) -> bool:
         if deadline.expired:
             raise OutOfTime
         try:
@@ -118,14 +128,28 @@ def accuse(
         )
         return Accusation((), text)
     if not guilty:
-        text = f"no rule could be found guilty; involved: {involved}; please report this model"
-        return Accusation((), text)
+        return Accusation((), _without_guilty(is_wrong([]), reference, involved))
     names_text = ", ".join(rule.name for rule in guilty)
     if len(guilty) == 1:
         remedy = f"leave it out with --rules {selection},-{names_text}"
-        return Accusation(guilty, f"rule {names_text} is guilty: {guilty[0]}; {remedy}")
+        equation = str(guilty[0])
+        # With operators that ONNX does not have it would tell nothing.
+        told = f": {equation}" if equation == plain_kernel(equation) else ""
+        return Accusation(guilty, f"rule {names_text} is guilty{told}; {remedy}")
     remedy = f"leave one out with --rules {selection},-NAME"
     return Accusation(guilty, f"rules {names_text} are guilty together; {remedy}")
+
+
+def _without_guilty(is_wrong_alone: bool, reference: Reference, involved: str) -> str:
+    """What is to be said where no rule is guilty."""
+    if not is_wrong_alone:
+        return f"none is when the search is repeated, so no rule is guilty; involved: {involved}"
+    if not reference.has_time(TO_EXCUSE):
+        return (
+            "it is so without any rule, and there was no time to see how far the original moves by "
+            "itself; allow more with --budget"
+        )
+    return "it is so without any rule; please report this model"
 
 
 def find_guilty(

@@ -32,11 +32,11 @@ from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 
-__all__ = ["Judge"]
+__all__ = ["TO_EXCUSE", "Judge"]
 
 _NOISY_RUNS = 4
 
-_TO_ACCUSE, _TO_EXCUSE = 0.1, 0.4
+_TO_ACCUSE, TO_EXCUSE = 0.1, 0.4
 """Shares of the time left that this may take: to find a fault, and to keep a candidate."""
 
 
@@ -117,7 +117,7 @@ class Judge:
         is_needed = self.numerics != "bitexact" and (is_wrong or (is_strict and not is_near))
         if not (is_needed or self._hides_infinities):
             return found
-        if not reference.has_time(_TO_EXCUSE if is_wrong else _TO_ACCUSE):
+        if not reference.has_time(TO_EXCUSE if is_wrong else _TO_ACCUSE):
             return found
         try:
             return self._judged_by(own, found, results, is_strict=is_strict and not own.rounds)
@@ -313,7 +313,7 @@ class Judge:
     def _movement(self, trial: Trial) -> Movement | None:
         """How the original moves on a trial; ``None`` where that cannot be known."""
         own = self.reference.own
-        if own is None or not self.reference.has_time(_TO_EXCUSE):
+        if own is None or not self.reference.has_time(TO_EXCUSE):
             return None
         try:
             is_drawn = trial.draft.kind != "special"

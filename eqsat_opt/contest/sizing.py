@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.plain_names import axis_name
 from eqsat_opt.ir.sizes import Sizes, other_sizes
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.sandbox import Sandbox, SandboxSession
@@ -88,8 +89,8 @@ def _failure(session: SandboxSession, specs: Sequence[InputSpec], sizes: Sizes) 
 
 
 def _sentence(sizes: Sizes, failures: Sequence[str]) -> str:
-    names = ", ".join(f"{name.removeprefix('?')}={size}" for name, size in sizes.assumed.items())
-    example = min(sizes.independent).removeprefix("?")
+    names = ", ".join(f"{axis_name(name)}={size}" for name, size in sizes.assumed.items())
+    example = axis_name(min(sizes.independent))
     return (
         f"the original runs at none of {len(failures)} sets of sizes that were assumed, so nothing "
         f"was tried; at {names} onnxruntime says: {failures[0]}; give sizes that belong together, "

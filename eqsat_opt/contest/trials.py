@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from eqsat_opt.ir.plain_names import axis_name
 from eqsat_opt.runtime.inputs import InputSpec, random_inputs
 from eqsat_opt.runtime.source import Feeds
 
@@ -108,5 +109,5 @@ def _moved(
 
 
 def _at(specs: Sequence[InputSpec], sizes: Mapping[str, int]) -> Draft:
-    text = ", ".join(f"{name.removeprefix('?')}={size}" for name, size in sizes.items())
+    text = ", ".join(f"{axis_name(name)}={size}" for name, size in sizes.items())
     return Draft(f"at {text}", "plain", lambda seed: random_inputs(specs, seed, sizes))

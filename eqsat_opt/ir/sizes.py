@@ -17,6 +17,7 @@ from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim, substituted, sym
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.plain_names import axis_name, plain_sizes
 from eqsat_opt.ir.size_equations import Equation, equations, solved
 from eqsat_opt.ir.types import TensorType
 
@@ -113,8 +114,12 @@ class Sizes:
         return {**self.data, **self.assumed, **self.given}
 
     def to_json(self) -> dict[str, dict[str, int]]:
-        """Plain values."""
-        return {"given": dict(self.given), "assumed": dict(self.assumed), "data": dict(self.data)}
+        """Plain values; an axis without a name is that of a value, ``VALUE.AXIS``."""
+        kinds = {"given": self.given, "assumed": self.assumed, "data": self.data}
+        return {
+            kind: {axis_name(name): size for name, size in sizes.items()}
+            for kind, sizes in kinds.items()
+        }
 
 
 def _completed(follows: Mapping[str, SymDim | int], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -273,6 +278,7 @@ def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -
     sizes: dict[str, int] = {}
     formulas: dict[SymDim, int] = {}
     for name, value in given.items():
+        name = f"?{name}" if f"?{name}" in symbols else name
         read = read_name(name, symbols)
         if isinstance(value, tuple):
             _note_sizes_of_input(graph, name, value, sizes=sizes, formulas=formulas)
@@ -283,7 +289,7 @@ def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -
         elif read in dims and isinstance(read, SymDim):
             formulas[read] = value
         else:
-            known = ", ".join(sorted(symbols)) or "none"
+            known = ", ".join(sorted(map(axis_name, symbols))) or "none"
             raise OptionError(
                 f"no input of the model has a symbolic dimension {name!r}; there are: {known}"
             )
@@ -298,6 +304,7 @@ def _require_formula(formula: SymDim, size: int, sizes: dict[str, int]) -> None:
     Raises:
         OptionError: the sizes contradict each other.
     """
+    text = plain_sizes(str(formula))
     missing = [name for name in dict.fromkeys(dim_names(formula)) if name not in sizes]
     if len(missing) == 1:
         wanted = Equation(substituted(formula, sizes), size, "", is_strict=True)
@@ -307,13 +314,16 @@ def _require_formula(formula: SymDim, size: int, sizes: dict[str, int]) -> None:
             missing = []
     if missing:
         raise OptionError(
-            f"the dimension {formula} follows from others; give sizes of {', '.join(missing)} "
+            f"the dimension {text} follows from others; give sizes of "
+            f"{', '.join(map(axis_name, missing))} "
             "instead"
         )
     if evaluate_dim(formula, sizes) != size:
-        others = ", ".join(f"{name}={sizes[name]}" for name in dict.fromkeys(dim_names(formula)))
+        others = ", ".join(
+            f"{axis_name(name)}={sizes[name]}" for name in dict.fromkeys(dim_names(formula))
+        )
         raise OptionError(
-            f"the dimension {formula} is {evaluate_dim(formula, sizes)} where {others}, "
+            f"the dimension {text} is {evaluate_dim(formula, sizes)} where {others}, "
             f"not {size}; give sizes that belong together"
         )
 
@@ -342,5 +352,6 @@ def _note_sizes_of_input(
             formulas[dim] = size
     if not fits:
         raise OptionError(
-            f"input {name!r} is {graph.types[name]}, which does not fit the shape {list(shape)}"
+            f"input {name!r} is {plain_sizes(str(graph.types[name]))}, which does not fit the "
+            f"shape {list(shape)}"
         )

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.plain_names import plain_sizes
 from eqsat_opt.rules.bindings import Bindings, Undefined, size
 from eqsat_opt.rules.library import book
 from eqsat_opt.rules.matcher import Matcher, Refusal
@@ -142,7 +143,7 @@ def _values(condition: Condition | None, bindings: Bindings) -> Iterator[tuple[s
         return
     for name in condition.args:
         if isinstance(name, str):
-            yield name, str(bindings.types[name])
+            yield name, plain_sizes(str(bindings.types[name]))
     arguments = [arg for arg in condition.args if isinstance(arg, Expr)]
     named = {str(leaf): leaf for arg in arguments for leaf in leaves(arg)}
     for text, leaf in named.items():
@@ -154,4 +155,4 @@ def _value(leaf: Expr, bindings: Bindings) -> str:
         value: Any = size(leaf, bindings)
     except Undefined:
         return "undefined"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else plain_sizes(str(value))

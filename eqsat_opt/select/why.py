@@ -20,6 +20,7 @@ from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.extraction import active_order
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.plain_names import plain_kernel, plain_operator, plain_sizes
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.candidates import Selection
 from eqsat_opt.select.forms import ConvertedValue, Placed
@@ -67,7 +68,7 @@ class Rewrite:
 
     Attributes:
         node: its name, or that of its output.
-        op: its operator.
+        op: its operator, in words where ONNX has none like it.
         rules: the rules.
         inputs: what it reads.
     """
@@ -221,7 +222,12 @@ def _reason(found: Extraction, increase: float, is_used: bool) -> str:
 def rewrites(graph: Graph) -> tuple[Rewrite, ...]:
     """The nodes that rules made, in order."""
     return tuple(
-        Rewrite(node.name or node.outputs[0], node.op, node.rules, node.inputs)
+        Rewrite(
+            node=node.name or node.outputs[0],
+            op=plain_operator(node.op),
+            rules=node.rules,
+            inputs=node.inputs,
+        )
         for node in graph.nodes
         if node.rules
     )
@@ -276,6 +282,6 @@ def _conversions(priced: PricedCandidates, placed: Placed) -> list[Offer]:
 def _kernel_text(kernel: Kernel) -> str:
     """Operators and operand types; of a conversion the forms."""
     if kernel.steps:
-        return str(kernel)
+        return plain_kernel(str(kernel))
     (operand,) = kernel.operands
-    return f"{operand.type} from {operand.form} to {kernel.writes}"
+    return plain_sizes(f"{operand.type} from {operand.form} to {kernel.writes}")

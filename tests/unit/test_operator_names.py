@@ -151,8 +151,11 @@ HELD: dict[str, dict[str, str]] = {
         "egraph/derivation/derive.py": "Concat",
         "egraph/derivation/generic.py": "Ceil Cos Floor Mish Round Sin Softplus Softsign",
     },
-    "operators of Python, literals and forms of the rule language": {
+    "operators of Python, literals and forms of the rule language, and their names in ONNX": {
         "rules/forms.py": "AveragePool MaxPool ReduceMean",
+        "ir/plain_names.py":
+            "Center Fill IdentityKernel MaskedAttention Repeat RmsN Rsqrt Scalar Scale Shift "
+            "Square",
         "rules/glossary.py": "MaskedAttention",
         "rules/patterns.py": "Scalar",
         "rules/term.py": "Add Div MatMul Mul Sub",

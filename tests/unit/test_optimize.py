@@ -618,9 +618,9 @@ def test_operators_that_the_file_spells_out_are_named(opset: int) -> None:
     assert result.report.operators_before == {"Div": 1, "Erf": 1, "Add": 1, "Mul": 2}
     if opset == 20:
         assert written == ["Gelu"]
-        assert not any("written out" in note for note in result.report.notes)
+        assert not any("written out" in note for note in result.report.details)
     else:
         assert "Gelu" not in written
-        (note,) = (note for note in result.report.notes if "written out" in note)
+        (note,) = (note for note in result.report.details if "written out" in note)
         assert note.startswith("Gelu: ")
         assert note.endswith("opset 17 or because that is faster")

@@ -293,7 +293,8 @@ def test_an_axis_without_a_name_has_one_size_everywhere() -> None:
     assert run(model, OPTIONS).report.status == "unmeasured"
     result = run(model, replace(OPTIONS, shapes={"x": (3, 1, 40, 44)}))
     (sizes,) = result.report.sizes
-    assert dict(sizes["given"]) == {"?x.0": 3, "?x.2": 40, "?x.3": 44}
+    assert dict(sizes["given"]) == {"x.0": 3, "x.2": 40, "x.3": 44}
+    assert run(model, replace(OPTIONS, shapes=dict(sizes["given"]))).report.sizes == (sizes,)
 
 
 @pytest.mark.parametrize("shapes", [[{"N": 1}, {"N": 8}], ({"x": (1, 4)}, {"x": [8, 4]})])

@@ -100,5 +100,6 @@ class OrtRuntime:
                 custom_ops=tuple(custom_ops),
             )
         except (OptionError, TypeError) as error:
-            raise RuntimeFailed(f"the setting {dict(setting)} has no meaning: {error}") from error
+            text = ", ".join(f"{name}={value}" for name, value in setting.items())
+            raise RuntimeFailed(f"the setting {text} has no meaning: {error}") from error
         return OrtSession(model, options)
