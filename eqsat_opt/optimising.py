@@ -31,6 +31,7 @@ from eqsat_opt.cost.metrics import (
     ENERGY,
     METRICS,
     TIME,
+    WEIGHT_BYTES,
     metric_name,
     peaks_capped,
     require_priced,
@@ -58,6 +59,7 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.plain_names import axis_name
 from eqsat_opt.ir.sizes import Sizes, size_sets
+from eqsat_opt.ir.stored import unfolded
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
 from eqsat_opt.precision import Precision
@@ -551,6 +553,9 @@ def _optimised(
             ) or Bodies(plain)
             clean = bodies.graph
         search = search_options(options, objective, sizes[0].all, deadline)
+        if search.counts_weights:  # of the file as it came, where much is not folded yet
+            clean, plain = (unfolded(one, least=True) for one in (clean, plain))
+            search = replace(search, told={WEIGHT_BYTES: float(constant_bytes(model))})
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
             report = unsearched_report(name, model, stages.seconds, options, objective=objective)
             return Outcome(model, None, report, None, bulk_s=bulk_s)

@@ -31,6 +31,7 @@ from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
+from eqsat_opt.ir.stored import as_stored
 from eqsat_opt.optimising import (
     CALIBRATION,
     AnyModel,
@@ -115,7 +116,7 @@ def _suited(
         return None
     if folding_s(graph.constants.values()) > deadline.share(_SUITING_CHECK).left_s:
         return None
-    model = export_model(graph)
+    model = export_model(as_stored(graph, exact=search.exact, least=False))
     if job.terms.runs_models:
         with sandbox() as box:
             terms = replace(job.terms, box=box, deadline=deadline.share(_SUITING_CHECK))

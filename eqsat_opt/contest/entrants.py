@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import onnx_ir
 
-from eqsat_opt.cost.metrics import METRICS
+from eqsat_opt.cost.metrics import METRICS, WEIGHT_BYTES
 from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.content import operator_counts
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.raising import rules_used
@@ -110,7 +111,15 @@ def is_worth_writing(
     )
     if cost > original * (1 + _TIE):
         return False
-    return cost < original * (1 - _TIE) or _has_fewer(model, before)
+    if cost < original * (1 - _TIE):
+        return True
+    # Names of nodes are bytes too, which whoever counts those of weights does not want.
+    is_larger = objective.uses(WEIGHT_BYTES) and _file_bytes(model) > _file_bytes(before)
+    return _has_fewer(model, before) and not is_larger
+
+
+def _file_bytes(model: onnx_ir.Model) -> int:
+    return int(model_proto(model).ByteSize())
 
 
 def _told_by(model: onnx_ir.Model) -> dict[str, float]:

@@ -28,6 +28,7 @@ from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.ir.stored import as_stored
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
@@ -199,7 +200,7 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
         made = {
             label: job.faults.contain(
                 "export",
-                partial(export_model, graph),
+                partial(_exported, graph, job.search),
                 f"candidate {label!r} is dropped",
                 also=(ModelError,),  # a size that nothing computes is no matter of the user
             )
@@ -236,6 +237,10 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
         stages_s=dict(stages_s),
         late=tuple(late),
     )
+
+
+def _exported(graph: Graph, search: SearchOptions) -> onnx_ir.Model:
+    return export_model(as_stored(graph, exact=search.exact, least=search.counts_weights))
 
 
 def _worth_writing(

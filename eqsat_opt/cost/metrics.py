@@ -25,6 +25,7 @@ __all__ = [
     "LAUNCH_US",
     "METRICS",
     "TIME",
+    "WEIGHT_BYTES",
     "WORKSPACE",
     "Metric",
     "columns",
@@ -43,6 +44,9 @@ Measured with onnxruntime 1.31.1 as the difference between chains of 20 and 220 
 
 TIME = "time_us"
 """The metric that every pricer gives and that decides races."""
+
+WEIGHT_BYTES = "weight_bytes"
+"""The metric of the constants that a model holds."""
 
 ENERGY, WORKSPACE = "energy_uj", "workspace_bytes"
 """Metrics that only some pricers give."""
@@ -89,7 +93,7 @@ _ALL = (
     Metric(name="flops", title="arithmetic", unit="FLOP", of_kernel=lambda kernel: kernel.flops),
     Metric(name="bytes", title="memory traffic", unit="B", of_kernel=lambda kernel: kernel.bytes),
     Metric(
-        name="weight_bytes",
+        name=WEIGHT_BYTES,
         title="weights",
         unit="B",
         of_kernel=lambda _kernel: 0,

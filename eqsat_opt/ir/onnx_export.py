@@ -17,6 +17,7 @@ from eqsat_opt.ir.export_context import (
     ExportContext,
     copy_of,
 )
+from eqsat_opt.ir.gemm import GEMM
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.maps import restore_types
 from eqsat_opt.ir.onnx_import import INITIALIZER
@@ -102,6 +103,8 @@ class _Exporter(ExportContext):
                 self._opaque(node)
             elif node.op == SPLIT:
                 self._split(node)
+            elif node.op == GEMM:
+                self.op(GEMM, node.inputs, node.output, **{k: v for k, v in node.attrs if v})
             else:
                 WRITERS[node.op](node, self)
             for name in filter(None, node.outputs):

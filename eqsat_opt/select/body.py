@@ -7,12 +7,12 @@ from collections.abc import Callable
 from eqsat_opt.cost.metrics import LAUNCH_US
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.ir.values_json import attrs_text
-from eqsat_opt.select.candidates import JOINT, Candidate
+from eqsat_opt.select.candidates import CONSTANT, JOINT, Candidate
 from eqsat_opt.select.pricing import is_unpriced
 
 __all__ = ["FREE", "body_text", "price_texts"]
 
-FREE = ("leaf", "const")
+FREE = ("leaf", *CONSTANT)
 """Kinds of candidates that are there before anything runs."""
 
 
@@ -28,7 +28,7 @@ def body_text(item: Candidate, operand: Callable[[int], str], own: str) -> str:
     """
     reads = ", ".join(map(operand, item.reads))
     match item.kind:
-        case "leaf" | "const":
+        case "leaf" | "const" | "made":
             return own
         case "opaque":
             return f"{own}({reads})"

@@ -19,6 +19,7 @@ from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
 from eqsat_opt.select.classes import Classes
 
 __all__ = [
+    "CONSTANT",
     "JOINT",
     "OUTPUTS",
     "SLICES",
@@ -33,6 +34,9 @@ __all__ = [
 SLICES, OUTPUTS = "split", "outputs"
 """Kinds of kernels with several results: neighbouring Slices, outputs of one application."""
 JOINT = frozenset({SLICES, OUTPUTS})
+
+CONSTANT = frozenset({"const", "made"})
+"""Kinds of what is known when a session is made."""
 
 _VALUE_MATTERS = frozenset({"Pow"})
 
@@ -58,8 +62,9 @@ class Candidate:
 
     Attributes:
         cls: the class, or a pseudo-class beyond the e-graph's for a multi-output kernel.
-        kind: ``leaf``, ``const``, ``opaque``, ``out``, ``part``, ``op``, one of :data:`JOINT` or
-            the name of a kernel pattern.
+        kind: ``leaf``, ``const`` for a constant that is stored, ``made`` for one that a runtime
+            makes of others beforehand, ``opaque``, ``out``, ``part``, ``op``, one of :data:`JOINT`
+            or the name of a kernel pattern.
         nodes: covered e-nodes, operands first.
         reads: classes that must be computed.
         operands, steps: the kernel's body; empty for what runs nothing.

@@ -365,7 +365,7 @@ def _require_parts(entry: Entry, item: Candidate) -> None:
     expected = {"leaf": 0, "const": 0, "out": 1, "part": 1}.get(item.kind)
     if expected is not None and len(item.reads) != expected:
         raise StageError(f"{entry.where} is a {item.kind} that reads {len(item.reads)} classes")
-    runs = expected is None and item.kind != "opaque"
+    runs = expected is None and item.kind not in ("opaque", "made")
     if runs != bool(item.steps) or runs != bool(item.outputs):
         what = "lacks steps or outputs" if runs else "has steps or outputs"
         raise StageError(f"{entry.where} is of the kind {item.kind!r} and {what}")

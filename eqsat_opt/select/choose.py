@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 
 from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
@@ -161,6 +162,7 @@ def choose(
     n_alternatives: int = 2,
     streams: int = 1,
     seed: int = 0,
+    told: Mapping[str, float] = MappingProxyType({}),
     progress: Callable[[str], None] | None = None,
 ) -> ChoiceResult:
     """Extract under measured prices, with the original as incumbent.
@@ -179,6 +181,7 @@ def choose(
         streams: on which kernels run; with several, metrics tell the longest chain and the end of a
             schedule as well.
         seed: of the extraction.
+        told: totals of the original that its file tells.
         progress: called with a text now and then.
 
     Raises:
@@ -205,7 +208,7 @@ def choose(
         plain, full = quoted(own), quoted(priced)
         base = quoted(priced, only=priced.is_original)
         tile = partial(_tiled, objective=objective, deadline=deadline.share(_SEARCH), seed=seed)
-        (original, breaks), (start, _) = tile(plain.problem), tile(base.problem)
+        (original, breaks), (start, _) = tile(plain.problem, told=told), tile(base.problem)
         unchanged = translated(start.choice, base, full)
         assert unchanged is not None, "what may be chosen for the original is there for the result"
         rank = partial(_rank, full.problem, objective)
@@ -282,7 +285,11 @@ def choose(
 
 
 def _tiled(
-    problem: Problem, objective: AnyObjective, deadline: Deadline, seed: int
+    problem: Problem,
+    objective: AnyObjective,
+    deadline: Deadline,
+    seed: int,
+    told: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Extraction, str]:
     """The original with the best kernels, and a sentence about a limit that it breaks, if it does.
 
@@ -301,14 +308,19 @@ def _tiled(
                 "divide by another metric"
             )
         raise ExtractionError("the original graph has no kernels; please report this model")
+    if told:
+        metrics = {**found.metrics, **told}
+        found = replace(found, metrics=metrics, cost=objective.value(metrics))
     if not objective.is_limited:
         return found, ""
-    metrics = measured(problem, objective, found.choice)
+    metrics = {**measured(problem, objective, found.choice), **told}
     breaks = broken(problem, objective, found.choice, metrics) or ""
     if breaks:
         with suppress(ExtractionError):
             within = extract(problem, objective, time_limit_s=limit_s, seed=seed)
-            if within.status != "infeasible":
+            if within.status != "infeasible" and not objective.broken_limit(
+                {**within.metrics, **told}
+            ):
                 return within, ""
     return replace(found, metrics=metrics), breaks
 

@@ -20,7 +20,7 @@ from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from eqsat_opt.select.candidates import Selection
+from eqsat_opt.select.candidates import CONSTANT, Selection
 
 __all__ = ["Constants", "in_shape", "late_constants", "spoilt_constants"]
 
@@ -149,7 +149,7 @@ def in_shape(handle: Constant, shape: tuple[int, ...]) -> Constant:
 
 
 def _chosen(selection: Selection) -> list[int]:
-    return [cls for cls, one in selection.items() if one.candidate.kind == "const"]
+    return [cls for cls, one in selection.items() if one.candidate.kind in CONSTANT]
 
 
 def late_constants(constants: Constants, selection: Selection, left_s: float) -> set[int]:

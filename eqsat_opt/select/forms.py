@@ -21,7 +21,7 @@ from eqsat_opt.extract.problem import FloatArray
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Implementation, Offer
-from eqsat_opt.select.candidates import JOINT, Candidate, Selected
+from eqsat_opt.select.candidates import CONSTANT, JOINT, Candidate, Selected
 
 __all__ = [
     "Conversion",
@@ -129,8 +129,8 @@ def ways_of(
         interface: form of the model's inputs and outputs.
         made: forms of kernels with several results, by their pseudo-classes.
     """
-    if item.kind == "const":
-        return (Way((), None),)
+    if item.kind in CONSTANT:
+        return (Way(tuple((cls, None) for cls in item.reads), None),)
     if item.kind == "part":
         (whole,) = item.reads
         return tuple(Way(((whole, form),), form) for form in made[whole])

@@ -13,7 +13,7 @@ from eqsat_opt.extract.extraction import Status
 from eqsat_opt.ir.types import ValueType
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation, Offer, label
 from eqsat_opt.select.body import FREE, body_text, price_texts
-from eqsat_opt.select.candidates import Candidate, Candidates, Selected, Selection
+from eqsat_opt.select.candidates import CONSTANT, Candidate, Candidates, Selected, Selection
 from eqsat_opt.select.forms import ConvertedValue, Placed
 from eqsat_opt.select.ordering import execution_order
 from eqsat_opt.select.quoted import QuotedCandidates
@@ -108,7 +108,7 @@ class PricedSelection:
         rows = []
         for chosen in self.items:
             item = chosen.candidate
-            mark = "!" if item.kind == "const" else ""
+            mark = "!" if item.kind in CONSTANT else ""
             called = chosen.name if item.kind in FREE else ""
             names[item.cls] = f"{called or f'#{item.cls}'}{mark}"
             if item.kind in FREE:
@@ -172,7 +172,7 @@ def priced_selection(
     for cls in execution_order(selection):
         run = selection[cls]
         item, kernel = run.candidate, kernels[run.candidate]
-        rules = (eclasses.rule_of(node) for node in item.nodes if item.kind != "const")
+        rules = (eclasses.rule_of(node) for node in item.nodes if item.kind not in CONSTANT)
         index = dict(eclasses.attrs[item.nodes[0]]).get("index")
         items.append(
             Chosen(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
+from eqsat_opt.cost.metrics import WEIGHT_BYTES
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, Saturation, saturate
@@ -71,6 +72,7 @@ class SearchOptions:
         seed: of the extraction.
         exact: whether every bit counts.
         streams: on which kernels run.
+        told: totals of the original that its file tells.
     """
 
     objective: AnyObjective
@@ -84,6 +86,12 @@ class SearchOptions:
     seed: int = 0
     exact: bool = False
     streams: int = 1
+    told: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def counts_weights(self) -> bool:
+        """Whether the bytes of weights are part of what is minimised or limited."""
+        return self.objective.uses(WEIGHT_BYTES)
 
 
 @dataclass(frozen=True)
@@ -163,6 +171,7 @@ def _chosen(
             n_alternatives=options.alternatives,
             streams=options.streams,
             seed=options.seed,
+            told=options.told,
             progress=lambda text: progress("choose", text),
         )
         spoilt, *others = (

@@ -11,6 +11,7 @@ from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.egraph.legend import Legend, NamedEClasses
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.body import FREE, body_text, price_texts
+from eqsat_opt.select.candidates import CONSTANT
 from eqsat_opt.select.priced_problem import PricedProblem
 from eqsat_opt.select.pricing import PricedCandidates
 
@@ -66,7 +67,7 @@ class QuotedCandidates:
         names: dict[int, str] = {}
         for item in items:
             called = named.value_name(item.cls) if item.kind in FREE else ""
-            mark = "!" if item.kind == "const" else ""
+            mark = "!" if item.kind in CONSTANT else ""
             names.setdefault(item.cls, f"{called or f'#{item.cls}'}{mark}")
         for item, offers, is_offered in zip(
             items, priced.offers, priced.offered.tolist(), strict=True

@@ -108,7 +108,7 @@ class _Raiser:
             case "leaf":
                 index = index_of(self.eclasses.attrs[item.nodes[0]])
                 self.name_of[cls] = self.lowered.leaf_names[index]
-            case "const" | "out" | "outputs":
+            case "const" | "made" | "out" | "outputs":
                 pass
             case "opaque":
                 self._opaque(item)

@@ -186,7 +186,8 @@ def tile(
     """All candidates: single operators, pattern matches, flat concatenations, joint results.
 
     A constant class has one candidate that costs nothing but bytes; how it is folded is decided
-    when raising. The number of candidates is linear in that of e-nodes.
+    when raising. Where the model computes it of others, these may be stored instead: a runtime
+    folds what it finds. The number of candidates is linear in that of e-nodes.
 
     Args:
         eclasses: the e-graph.
@@ -220,6 +221,9 @@ def tile(
             if cls not in constants:
                 constants.add(cls)
                 add(Candidate(cls, "const", (node,), ()))
+            if eclasses.children(node) and not eclasses.origin[node]:
+                reads = tuple(dict.fromkeys(eclasses.children(node)))
+                add(Candidate(cls, "made", (node,), reads))
             continue
         if op == "Concat" and len(eclasses.children(node)) == 2:
             pairs.append(node)

@@ -22,7 +22,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.plain_names import plain_kernel, plain_operator, plain_sizes
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.select.candidates import Selection
+from eqsat_opt.select.candidates import CONSTANT, Selection
 from eqsat_opt.select.forms import ConvertedValue, Placed
 from eqsat_opt.select.pricing import PricedCandidates
 from eqsat_opt.select.proposal import Proposal
@@ -142,7 +142,7 @@ def _users(proposal: Proposal) -> dict[str, Mask]:
         if item < 0:  # nothing but a value in another form
             continue
         candidate = proposal.candidates.items[item]
-        if candidate.kind == "const":  # folded at compile time, however it is spelled
+        if candidate.kind in CONSTANT:  # folded at compile time, however it is spelled
             continue
         for covered in candidate.nodes:
             rule = eclasses.rule_of(covered)

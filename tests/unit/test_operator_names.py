@@ -67,6 +67,7 @@ HELD: dict[str, dict[str, str]] = {
         "ir/extraordinary.py": "Div Exp Mul Pow Reciprocal Rsqrt Scale Square",
         "ir/folding.py":
             "Add Cast Div Equal Gather LeakyRelu Mul Pad ReduceMean ReduceProd Sub Where",
+        "ir/gemm.py": "Add MatMul Transpose",
         "ir/half.py": "Cast InstanceNormalization LRN",
         "ir/handles.py": "Reshape",
         "ir/infinities.py": "Div Mul",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from eqsat_opt.egraph.terms import TermNode
@@ -111,6 +112,7 @@ def _vectors(terms: Iterable[TermNode]) -> Iterable[tuple[Any, ...]]:
     for term in terms:
         if isinstance(term.type, TensorType):
             yield term.type.shape
+            yield (prod(term.type.shape[:-1], start=1),)  # rows, as products of matrices stack them
         for _, value in term.attrs:
             if isinstance(value, tuple):
                 yield value

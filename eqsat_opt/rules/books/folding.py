@@ -28,7 +28,7 @@ def factors(x: Tensor, c: Weight, d: Weight) -> Sides:
     return (x * c) * d, x * (c * d)
 
 
-@rule("folding/addends-of-both", numerics=Numerics.REASSOCIATE)
+@rule("folding/addends-of-both", phase=Phase.ALGEBRA, numerics=Numerics.REASSOCIATE)
 def addends_of_both(x: Tensor, y: Tensor, c: Weight, d: Weight) -> Sides:
     """The constant addends of both operands of a sum fold into one."""
     return (x + c) + (y + d), (x + y) + (c + d)

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from math import prod
 from typing import Any
 
 from eqsat_opt.rules.declare import declared, extents
-from eqsat_opt.rules.rule import Func, Int, Ints, Phase, Rule, Sides, Tensor, Weight, rule
+from eqsat_opt.rules.rule import (
+    Func,
+    Int,
+    Ints,
+    Numerics,
+    Phase,
+    Rule,
+    Sides,
+    Tensor,
+    Weight,
+    rule,
+)
 from eqsat_opt.rules.term import Apply, Condition, Expr, Term, Var, concat, ops, slice_
 
 __all__: list[str] = []
@@ -203,6 +216,37 @@ def flatten(x: Tensor, w: Tensor) -> Sides:
     flat = _reshape(x, (x.dim(0) * x.dim(1), x.dim(2)))
     shape = (x.dim(0), x.dim(1), w.dim(1))
     return x @ w, _reshape(flat @ w, shape), x.rank == 3, w.rank == 2
+
+
+def _flatten_sum(rank: int) -> Rule:
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x, w, bias = v["x"], v["w"], v["v"]
+        kept = [x.dim(i) for i in range(rank - 1)]
+        rows, columns = prod(kept[1:], start=kept[0]), w.dim(1)
+        flat = _reshape(x, (rows, x.dim(rank - 1))) @ w + _reshape(bias, (1, columns))
+        is_row = reduce(Expr.__mul__, [bias.dim(i) for i in range(rank - 1)]) == 1
+        return (
+            x @ w + bias,
+            _reshape(flat, (*kept, columns)),
+            x.rank == rank,
+            w.rank == 2,
+            bias.rank == rank,
+            is_row,
+            bias.dim(rank - 1) == columns,
+        )
+
+    return declared(
+        f"reshape/flatten-sum-{rank}d",
+        "A batched product with one matrix and its bias are a product and a sum of matrices, which "
+        "runtimes compute at once; reshapes copy no data.",
+        {"x": "Tensor", "w": "Weight", "v": "Weight"},
+        sides,
+        # Within one kernel the bias is the first addend, not the last.
+        numerics=Numerics.REASSOCIATE,
+    )
+
+
+flatten_sum_3d, flatten_sum_4d, flatten_sum_5d = map(_flatten_sum, (3, 4, 5))
 
 
 def _stack(rank: int) -> Rule:

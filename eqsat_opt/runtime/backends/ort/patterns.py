@@ -30,10 +30,13 @@ def _gelus() -> Iterator[KernelPattern]:
     (root, is_root), (inverse, is_inverse) = (
         _literal("root", math.sqrt(value)) for value in (2.0, 0.5)
     )
-    for i, (argument, is_scaled) in enumerate(((_X / root, is_root), (_X * inverse, is_inverse))):
-        gate = ops.Erf(argument) + one
-        for j, gelu in enumerate(((_X * half) * gate, _X * (half * gate), half * (_X * gate))):
-            yield KernelPattern(f"gelu-{i}{j}", gelu, (is_half, is_one, is_scaled))
+    bias = Var("b", const=True)
+    for name, x, when in (("gelu", _X, ()), ("bias-gelu", _X + bias, _is_row(bias))):
+        for i, (argument, is_scaled) in enumerate(((x / root, is_root), (x * inverse, is_inverse))):
+            gate = ops.Erf(argument) + one
+            for j, gelu in enumerate(((x * half) * gate, x * (half * gate), half * (x * gate))):
+                yield KernelPattern(f"{name}-{i}{j}", gelu, (is_half, is_one, is_scaled, *when))
+    yield KernelPattern("bias-gelu", any_attrs("Gelu", _X + bias), _is_row(bias))
 
 
 def _is_row(c: Var) -> tuple[Condition, ...]:
