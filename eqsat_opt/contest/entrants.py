@@ -6,7 +6,7 @@ import onnx_ir
 
 from eqsat_opt.cost.metrics import METRICS, WEIGHT_BYTES
 from eqsat_opt.extract import AnyObjective
-from eqsat_opt.ir.content import operator_counts
+from eqsat_opt.ir.content import constant_bytes, operator_counts
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_types import inner_graphs
@@ -118,8 +118,12 @@ def is_worth_writing(
     return _has_fewer(model, before) and not is_larger
 
 
+_COUNTED_BYTES = 1 << 30
+"""Files of larger weights are not made only to be counted."""
+
+
 def _file_bytes(model: onnx_ir.Model) -> int:
-    return int(model_proto(model).ByteSize())
+    return int(model_proto(model).ByteSize()) if constant_bytes(model) < _COUNTED_BYTES else 0
 
 
 def _told_by(model: onnx_ir.Model) -> dict[str, float]:

@@ -315,3 +315,21 @@ def _take_last(rank: int) -> Rule:
 
 take_first_2d, take_first_3d, take_first_4d = map(_take_first, (2, 3, 4))
 take_last_2d, take_last_3d, take_last_4d = map(_take_last, (2, 3, 4))
+
+
+@rule("reshape/heads-of-part")
+def heads_of_part(
+    x: Tensor, axis: Int, lo: Int, hi: Int, a: Int, b: Int, h: Int, d: Int
+) -> Sides:
+    """Heads of some columns are some heads of all columns, as of stacked query, key and value."""
+    size = x.dim(axis)
+    return (
+        _reshape(slice_(x, axis, lo, hi), (a, b, h, d)),
+        slice_(_reshape(x, (a, b, size // d, d)), 2, lo // d, hi // d),
+        (axis + 1 == x.rank).because("heads divide the last axis"),
+        d >= 1,
+        (size // d) * d == size,
+        (lo // d) * d == lo,
+        (hi // d) * d == hi,
+        hi - lo == h * d,
+    )

@@ -8,8 +8,8 @@ from typing import Any
 from eqsat_opt.rules.blockwise import gathered, inward
 from eqsat_opt.rules.declare import declared
 from eqsat_opt.rules.forms import TRANSPOSED
-from eqsat_opt.rules.rule import Func, Ints, Phase, Rule, Sides, Tensor, rule
-from eqsat_opt.rules.term import Apply, ops
+from eqsat_opt.rules.rule import Func, Int, Ints, Phase, Rule, Sides, Tensor, rule
+from eqsat_opt.rules.term import Apply, ops, slice_
 
 __all__: list[str] = []
 
@@ -165,3 +165,25 @@ take = inward(
     "A slice of a transposed tensor is the transpose of a slice, so only what is read is moved.",
     TRANSPOSED,
 )
+
+
+@rule("transpose/heads-of-part")
+def heads_of_part(x: Tensor, lo: Int, hi: Int) -> Sides:
+    """Some heads are taken after all of them are transposed, as of stacked query, key and value."""
+    perm = (0, 2, 1, 3)
+    return (
+        ops.Transpose(slice_(x, 2, lo, hi), perm=perm),
+        slice_(ops.Transpose(x, perm=perm), 1, lo, hi),
+        x.rank == 4,
+    )
+
+
+@rule("transpose/columns-of-part")
+def columns_of_part(x: Tensor, lo: Int, hi: Int) -> Sides:
+    """Heads of keys are transposed as those of queries are, and then once more by themselves."""
+    heads = slice_(ops.Transpose(x, perm=(0, 2, 1, 3)), 1, lo, hi)
+    return (
+        ops.Transpose(slice_(x, 2, lo, hi), perm=(0, 2, 3, 1)),
+        ops.Transpose(heads, perm=(0, 1, 3, 2)),
+        x.rank == 4,
+    )
