@@ -318,9 +318,7 @@ take_last_2d, take_last_3d, take_last_4d = map(_take_last, (2, 3, 4))
 
 
 @rule("reshape/heads-of-part")
-def heads_of_part(
-    x: Tensor, axis: Int, lo: Int, hi: Int, a: Int, b: Int, h: Int, d: Int
-) -> Sides:
+def heads_of_part(x: Tensor, axis: Int, lo: Int, hi: Int, a: Int, b: Int, h: Int, d: Int) -> Sides:
     """Heads of some columns are some heads of all columns, as of stacked query, key and value."""
     size = x.dim(axis)
     return (
