@@ -18,10 +18,23 @@ from onnx import helper
 
 from eqsat_opt.runtime.backends.ort.nchwc import NCHWC_DOMAIN
 
-__all__ = ["ACTIVATIONS", "DOMAIN", "SILU", "Site", "Way", "reads", "with_names", "with_ways"]
+__all__ = [
+    "ACTIVATIONS",
+    "CONTRIBUTED",
+    "DOMAIN",
+    "SILU",
+    "Site",
+    "Way",
+    "reads",
+    "with_names",
+    "with_ways",
+]
 
 DOMAIN = "eqsat_opt"
 """Of the operators of our library; those of other libraries of ours begin so."""
+
+CONTRIBUTED = "com.microsoft"
+"""Of onnxruntime's own operators."""
 
 _LARGE = 1 << 15
 """Elements of a weight that counts in a cache."""
@@ -109,7 +122,7 @@ def with_ways(model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]) -> onn
     result.opset_import.extend(
         helper.make_opsetid(name, 1)
         for name in sorted(wanted - present)
-        if name == NCHWC_DOMAIN or name.partition(".")[0] == DOMAIN
+        if name in (NCHWC_DOMAIN, CONTRIBUTED) or name.partition(".")[0] == DOMAIN
     )
     return result
 

@@ -19,6 +19,7 @@ import onnx
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
+from eqsat_opt.runtime.backends.native.attentions import attentions
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.groups import grouped_convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
@@ -140,7 +141,11 @@ def sites(model: onnx.ModelProto, options: OrtOptions) -> tuple[Site, ...]:
     """
     block = nchwc_block()
     planes = (*convolutions(model, block), *grouped_convolutions(model, block))
-    own = (*planes, *normalizations(model), *products(model))
+    factors = tuple(products(model))
+    whole = tuple(attentions(model, factors))
+    inside = {name for site in whole for name in site.nodes}
+    alone = (one for one in factors if inside.isdisjoint(one.nodes))
+    own = (*planes, *normalizations(model), *whole, *alone)
     taken = {name for site in own for name in site.nodes}
     regions = (one for one in region_sites(model, options) if taken.isdisjoint(one.nodes))
     return (*own, *regions)
