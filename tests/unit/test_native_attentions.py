@@ -84,7 +84,7 @@ def model(
     named = {name for one in nodes for name in one.input}
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", LENGTH, WIDTH])]
     if mask:
-        shape = ["n", 1, LENGTH, LENGTH]
+        shape: list[str | int | None] = ["n", 1, LENGTH, LENGTH]
         inputs.append(helper.make_tensor_value_info("mask", TensorProto.FLOAT, shape))
     results = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", *outputs)
