@@ -24,7 +24,7 @@ from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
-from eqsat_opt.errors import InternalError, ModelError, OptionError, PlanError
+from eqsat_opt.errors import EqsatError, InternalError, ModelError, OptionError, PlanError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.inventory import inventory
 from eqsat_opt.ir.external import files_read_by
@@ -35,6 +35,7 @@ from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.optimising import (
     AnyModel,
+    Outcome,
     Progress,
     Stages,
     energy_source,
@@ -44,8 +45,8 @@ from eqsat_opt.optimising import (
 )
 from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.plan_form import PLAN_SHARE, PLANNING, require_plan, with_plan
-from eqsat_opt.report import Report
-from eqsat_opt.reporting import rule_notes
+from eqsat_opt.report import Hint, Report
+from eqsat_opt.reporting import find_hints, rule_notes
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
@@ -244,9 +245,22 @@ def _run(
                 raise
             raise PlanError(f"{error}; {report.output} is written, {options.plan} not") from error
         report, plan = planned or (report, None)
+    hints = faults.contain(
+        "report",
+        partial(_hints, report, outcome, options),
+        "what a further run might add is not known",
+        also=(EqsatError,),
+    )
+    report = replace(report, hints=hints or ())
     late = [text for text in faults.warnings if text not in report.warnings]
     report = replace(report, warnings=(*report.warnings, *late))
     return Result(result, report, outcome.proposal, plan)
+
+
+def _hints(report: Report, outcome: Outcome, options: Options) -> tuple[Hint, ...]:
+    if outcome.job is None or outcome.proposal is None:
+        return ()
+    return find_hints(report, outcome.loaded, outcome.job, outcome.proposal, options=options)
 
 
 def files_of(*models: str | os.PathLike[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from eqsat_opt.wording import (
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-__all__ = ["Latency", "OutputError", "Planned", "Report", "Tuned"]
+__all__ = ["Hint", "Latency", "OutputError", "Planned", "Report", "Tuned"]
 
 STATUS_TEXT = {
     "improved": "a faster model was found",
@@ -88,6 +89,42 @@ class OutputError:
     def ok(self) -> bool:
         """Whether the relative error is within the tolerance."""
         return self.max_rel <= self.tolerance
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What a further run might add.
+
+    Attributes:
+        kind: ``fixed_sizes``, ``numerics``, ``tuned``, ``nodes`` or ``time``.
+        why: what this run tells of it, as a sentence without a period.
+        flags: options of the command line that bring it about, beside those of this run.
+        gain: the share of the cost that it might save, at most; ``None`` where that is not known.
+    """
+
+    kind: str
+    why: str
+    flags: tuple[str, ...]
+    gain: float | None = None
+
+    def text(self, command: Sequence[str]) -> str:
+        """One line, with the whole command.
+
+        Args:
+            command: of this run; its values of the same options are left out.
+        """
+        return f"{self.why}: {shlex.join([*_without(command, self.flags), *self.flags])}"
+
+
+def _without(command: Sequence[str], flags: Sequence[str]) -> Iterator[str]:
+    """The command without values of options of which only one can be given."""
+    given = {flag for flag in flags if flag.startswith("--")} - {"--fix-shape"}
+    is_value = False
+    for part in command:
+        name, equals, _ = part.partition("=")
+        if not is_value and name not in given:
+            yield part
+        is_value = not is_value and name in given and not equals
 
 
 @dataclass(frozen=True)
@@ -285,6 +322,7 @@ class Report:
         warnings: what went wrong and was avoided: candidates that failed the check, a profile store
             that cannot be used.
         notes: what else the user should know.
+        hints: what a further run might add, the most first.
         details: what only matters to who looks closely; ``--verbose`` prints it.
         objective: weight by metric of the totals in what was minimised; empty for a product or a
             ratio.
@@ -345,6 +383,7 @@ class Report:
     sizes: tuple[Mapping[str, Mapping[str, int]], ...] = ()
     notes: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
     objective: Mapping[str, float] = field(default_factory=lambda: {TIME: 1.0})
     goal: str = TIME
     limits: tuple[str, ...] = ()
@@ -526,6 +565,10 @@ class Report:
             "warnings": list(self.warnings),
             "notes": list(self.notes),
             "details": list(self.details),
+            "hints": [
+                {**vars_of(one), "command": ["eqsat-opt", "optimize", self.model, *one.flags]}
+                for one in self.hints
+            ],
             "target": self.target,
             "streams": self.streams,
             "energy": self.energy,

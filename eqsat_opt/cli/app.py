@@ -89,7 +89,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     owns_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
-    session = Session(debug="--debug" in arguments)
+    session = Session(debug="--debug" in arguments, command=(_NAME, *arguments))
     try:
         with ending_signals(session, owns_process=owns_process):
             return _run(arguments, session)

@@ -148,6 +148,8 @@ def optimize_model(
     if not quiet and json != "-":
         console = output_console(stderr=is_stream)
         console.print(report)
+        for hint in report.hints[:1] if json is None else ():
+            console.print(f"hint: {hint.text(session.command)}", markup=False, soft_wrap=True)
         for detail in report.details if verbose else ():
             console.print(f"note: {detail}", style="yellow", markup=False)
         what = " (the original)" if report.winner == "original" else ""

@@ -48,11 +48,13 @@ class Session:
         debug: whether errors come with a traceback.
         written: the file that is complete already, if any.
         signal: the number of the signal that ended it, if one did.
+        command: as it was given.
     """
 
     debug: bool = False
     written: str = ""
     signal: int = 0
+    command: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> str:
