@@ -61,14 +61,16 @@ _QUOTIENTS = {"Div": 1, "Reciprocal": 0}
 _TWO_TERMS = {"Add", "Sub"}
 _MANY_TERMS = {
     "MatMul", "Gemm", "Conv", "ConvTranspose", "ReduceSum", "ReduceMean", "AveragePool",
-    "GlobalAveragePool", "Sum", "Mean", "Einsum",
+    "GlobalAveragePool", "Sum", "Mean", "Einsum", "CumSum",
 }  # fmt: skip
+_ONE_OF_TERMS = {"ReduceSum", "ReduceMean", "CumSum"}
+"""Sums of which only the first operand has terms."""
 _EXACT_OPS = MOVING | {
     "Relu", "LeakyRelu", "PRelu", "Neg", "Abs", "Max", "Min", "Clip", "Pad", "Where", "Equal",
     "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Not", "Xor", "Cast", "Shape",
     "Constant", "ConstantOfShape", "Range", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin",
     "Sign", "Size", "IsNaN", "IsInf", "GatherND", "ArgMax", "ArgMin", "TopK", "NonZero", "OneHot",
-    "Trilu", "Dropout",
+    "Trilu", "Dropout", "Mod", "ReverseSequence",
 }  # fmt: skip
 _ABSOLUTE = {"Sigmoid", "Elu", "Selu", "Celu", "Softplus", "Mish"}
 """Functions that libraries compute beside a number near 1: small results have few digits."""
@@ -76,9 +78,21 @@ _PRODUCTS_OF_THEM = {"Gelu", "Swish", "FastGelu", "QuickGelu", "BiasGelu"}
 """Products of such a function and the operand."""
 _QUARTER = 0.25
 
-_SINGLE = {"Mul", "Div", "Pow", "Reciprocal", "Softmax", "LogSoftmax"} | {
-    name for name, function in FUNCTIONS.items() if "exact" not in function.traits
-} - _EXACT_OPS
+_SINGLE = {
+    "Mul",
+    "Div",
+    "Pow",
+    "Reciprocal",
+    "Softmax",
+    "LogSoftmax",
+    "Resize",
+    "Upsample",
+    "ScatterElements",
+    "ScatterND",
+    "LSTM",
+    "GRU",
+    "RNN",
+} | {name for name, function in FUNCTIONS.items() if "exact" not in function.traits} - _EXACT_OPS
 
 
 def noisy(model: onnx.ModelProto, *, partly: bool = False) -> onnx.ModelProto | None:
@@ -92,8 +106,11 @@ def noisy(model: onnx.ModelProto, *, partly: bool = False) -> onnx.ModelProto | 
     opset = _opset(model)
     if opset < _LEAST_OPSET or (model.functions and not partly):
         return None
-    known = _TWO_TERMS | _MANY_TERMS | _SINGLE | _EXACT_OPS
-    if not partly and any(node.domain or node.op_type not in known for node in model.graph.node):
+    known = _TWO_TERMS | _MANY_TERMS | _SINGLE
+    if not partly and any(
+        node.domain or (node.op_type not in known and not _is_exact(node))
+        for node in model.graph.node
+    ):
         return None
     types = element_types(model)
     result = onnx.ModelProto()
@@ -104,7 +121,7 @@ def noisy(model: onnx.ModelProto, *, partly: bool = False) -> onnx.ModelProto | 
         result.graph.initializer.append(numpy_helper.from_array(scalar, name))
     for number, node in enumerate(model.graph.node):
         kind = types.get(node.output[0], 0) if node.output else 0
-        if node.op_type in _EXACT_OPS or kind not in _EPSILON:
+        if _is_exact(node) or kind not in _EPSILON:
             result.graph.node.append(node)
             continue
         prefix = f"noise.{number}"
@@ -112,6 +129,16 @@ def noisy(model: onnx.ModelProto, *, partly: bool = False) -> onnx.ModelProto | 
         nodes = _with_error(node, prefix, number, kind=kind, opset=opset)
         result.graph.node.extend(nodes)
     return result
+
+
+def _is_exact(node: NodeProto) -> bool:
+    """Whether a result has the bits of an operand, or is one number whatever the order."""
+    named = {attribute.name: attribute.s.decode() for attribute in node.attribute}
+    if node.op_type in ("Resize", "Upsample"):
+        return bool(named.get("mode", "nearest") == "nearest")
+    if node.op_type in ("ScatterElements", "ScatterND", "Scatter"):
+        return named.get("reduction", "none") not in ("add", "mul")
+    return node.op_type in _EXACT_OPS
 
 
 def with_other_zeros(model: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -227,7 +254,7 @@ def _with_error(
         twin = NodeProto()
         twin.CopyFrom(node)
         twin.name = ""  # no two nodes may have one
-        floats = 1 if node.op_type in ("ReduceSum", "ReduceMean") else len(node.input)
+        floats = 1 if node.op_type in _ONE_OF_TERMS else len(node.input)
         for position in range(floats):
             if node.input[position]:
                 twin.input[position] = make("Abs", node.input[position])

@@ -15,6 +15,8 @@ import onnx_ir
 from eqsat_opt.ir.dims import Dim, floor_div, literal
 from eqsat_opt.ir.onnx_mapping import Untranslatable
 from eqsat_opt.ir.onnx_types import fresh_dim
+from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.ops.resampling import scaled
 from eqsat_opt.ir.types import TensorType, ValueType
 
 __all__ = ["computed_type"]
@@ -39,7 +41,7 @@ def computed_type(
     names = ["" if value is None else value.name or "" for value in node.inputs]
     try:
         return rule(_Call(node, first, tuple(names), types, dims=dims, numbers=numbers))
-    except (Untranslatable, IndexError, ValueError, ZeroDivisionError):
+    except (Untranslatable, IllTyped, IndexError, ValueError, ZeroDivisionError):
         return None
 
 
@@ -90,8 +92,7 @@ def _resize(call: _Call) -> TensorType:
         return TensorType(call.x.dtype, tuple(shape))
     scales = call.numbers(call.names[2] if len(call.names) > 2 else call.names[1])
     for axis, scale in zip(axes, scales, strict=True):
-        exact = Fraction(float(scale))
-        shape[axis] = floor_div(shape[axis] * exact.numerator, exact.denominator)
+        shape[axis] = scaled(shape[axis], Fraction(float(scale)))
     return TensorType(call.x.dtype, tuple(shape))
 
 

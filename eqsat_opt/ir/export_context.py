@@ -16,7 +16,7 @@ from eqsat_opt.ir.dims import Dim, SymDim, is_size, quotient_of
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Expression, Splat
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, inner_names
-from eqsat_opt.ir.onnx_types import plain_symbol
+from eqsat_opt.ir.onnx_types import plain_symbol, standard_schema
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType
 
 __all__ = [
@@ -207,8 +207,15 @@ class ExportContext:
     def op_of_several(
         self, op_type: str, inputs: Iterable[str], outputs: Iterable[str], **attrs: Any
     ) -> None:
-        """Add an ONNX node with these outputs; one without a name gets a new one."""
-        self._append(op_type, inputs, [name or self._inner(op_type) for name in outputs], attrs)
+        """Add an ONNX node with these outputs; one without a name is absent, or gets a new one."""
+        names, schema = list(outputs), standard_schema(op_type, self.opset)
+        while not names[-1]:
+            names.pop()
+        for place, name in enumerate(names):
+            is_optional = schema.outputs[place].option is schema.FormalParameterOption.Optional
+            if not name and not is_optional:
+                names[place] = self._inner(op_type)
+        self._append(op_type, inputs, names, attrs)
 
     def _inner(self, op_type: str) -> str:
         """A new name, for a value that no other node of the graph reads."""
@@ -234,7 +241,7 @@ class ExportContext:
                     for k, v in attrs.items()
                 ],
                 outputs=list(map(self._value, outputs)),
-                name=self._node_name(wanted, op_type, outputs[0]),
+                name=self._node_name(wanted, op_type, next(filter(None, outputs))),
                 doc_string=doc_string,
                 metadata_props=metadata or None,
             )
@@ -351,6 +358,10 @@ def make_attribute(name: str, value: Any) -> onnx_ir.Attr:
         return onnx_ir.AttrFloat32(name, value)
     if isinstance(value, np.ndarray):
         return onnx_ir.AttrTensor(name, onnx_ir.tensor(value))
+    if any(isinstance(v, str) for v in value):
+        return onnx_ir.AttrStrings(name, list(value))
+    if any(isinstance(v, float) for v in value):
+        return onnx_ir.AttrFloat32s(name, [float(v) for v in value])
     return onnx_ir.AttrInt64s(name, [int(v) for v in value])
 
 

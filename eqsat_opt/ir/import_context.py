@@ -7,6 +7,7 @@ follows may depend on them; their elements may be symbolic dimensions.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from eqsat_opt.ir.graph import OPAQUE, Constant, Node, attributes
 from eqsat_opt.ir.handles import array_constant, splat_constant
 from eqsat_opt.ir.onnx_load import inner_names, node_reads
 from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
-from eqsat_opt.ir.onnx_types import OpaqueTyper, plain_symbol
+from eqsat_opt.ir.onnx_types import OpaqueTyper, fresh_dim, plain_symbol
 from eqsat_opt.ir.ops import OUTPUT, get_op
 from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 
@@ -83,6 +84,7 @@ class ImportContext:
         self._read_names = _read_names(model)
         self._made: list[str] = []
         self._call: Call = Call("", (), ())
+        self._declared: dict[str, ValueType] = {}
 
     # ** definitions **
 
@@ -146,6 +148,13 @@ class ImportContext:
             raise Untranslatable
         return tuple(array.reshape(-1).tolist())
 
+    def open_dim(self, out: str, axis: int) -> Dim:
+        """A size of a result that data decide: as the model names it, or with its own name."""
+        declared = self._declared.get(out)
+        if isinstance(declared, TensorType) and axis < declared.rank:
+            return declared.shape[axis]
+        return fresh_dim(out, axis)
+
     def sequence(self, name: str) -> Call | None:
         """The call that made a sequence."""
         return self._sequences.get(name)
@@ -175,6 +184,15 @@ class ImportContext:
             self._values[out] = self._values[value]
         if value in self._typer.protos:
             self._typer.protos[out] = self._typer.protos[value]
+        return out
+
+    def named(self, value: str, out: str) -> str:
+        """Make ``out`` what the reader made last, or the same value as any other."""
+        last = self.nodes[-1] if self.nodes else None
+        if value not in self._made or last is None or last.outputs != (value,):
+            return self.alias(value, out)
+        self.nodes[-1] = replace(last, outputs=(out,), name=self._call.name)
+        self._define(out, self.types.pop(value))
         return out
 
     def emit(self, op: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:

@@ -18,7 +18,7 @@ import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.computed_shapes import computed_type
 from eqsat_opt.ir.contradictions import contradiction
-from eqsat_opt.ir.dims import SymDim, is_size
+from eqsat_opt.ir.dims import SymDim
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
 from eqsat_opt.ir.foreign_types import foreign_types
 from eqsat_opt.ir.functions import with_functions_inlined
@@ -241,6 +241,7 @@ class _Importer(BodyImporter):
         call = self._call_of(node)
         mark = len(self.nodes)
         self._call, self._made = call, []
+        self._declared = {v.name or "": self._typer.declared(v) for v in node.outputs}
         try:
             reader(call, self)
         except (Untranslatable, IllTyped, KeyError, IndexError, ValueError, TypeError):
@@ -306,8 +307,6 @@ class _Importer(BodyImporter):
         types = foreign_types(node, [self.types.get(name) for name in inputs], types)
         if node.domain == "" and any(True for _ in inner_graphs(node)):
             return self._body_types(node, inputs, types)
-        if node.domain == "" and node.op_type == "Range" and isinstance(types[0], TensorType):
-            types[0] = self._range_type(inputs, types[0])
         computed = computed_type(node, self.types, self.dims, self._elements)
         if computed is not None and types:
             shape = merge_dims(computed.shape, types[0], node.outputs[0].name or "")
@@ -332,17 +331,6 @@ class _Importer(BodyImporter):
         result = np.empty(len(dims), dtype=object)
         result[:] = dims
         return result
-
-    def _range_type(self, inputs: tuple[str, ...], inferred: TensorType) -> TensorType:
-        """Range(0, n, 1) has n elements, unless n may be negative."""
-        try:
-            start, limit, step = (self.dims(name) for name in inputs)
-        except Untranslatable:
-            return inferred
-        length = limit[0] - start[0]
-        if step == (1,) and isinstance(length, SymDim) and is_size(length):
-            return TensorType(inferred.dtype, (length,))
-        return inferred
 
     def _is_evaluated(
         self,

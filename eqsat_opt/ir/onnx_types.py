@@ -148,9 +148,13 @@ class OpaqueTyper:
         self._functions = model.functions
         self._function_protos: dict[Any, onnx.FunctionProto] = {}
 
+    def declared(self, value: onnx_ir.Value) -> ValueType:
+        """The type that the model declares for a value."""
+        return type_from_ir(value, self.plain)
+
     def declare(self, value: onnx_ir.Value) -> ValueType:
         """Remember a declared type and return it."""
-        declared = type_from_ir(value, self.plain)
+        declared = self.declared(value)
         if not isinstance(declared, TensorType) and value.name:
             proto = _proto_from_ir(value)
             if proto is not None:

@@ -34,6 +34,9 @@ _WORDS = ("a", "bc", "def", "ghij")
 # Indices, ids and masks are all valid when they are 0 or 1, whatever they select from.
 _SAFE_INDEX_BOUND = 2
 _INDEX_TYPES = (TensorProto.INT32, TensorProto.INT64)
+_ALONG_ONE_AXIS = {"Gather", "GatherElements", "ScatterElements", "Scatter"}
+_PLACES = _ALONG_ONE_AXIS | {"GatherND", "ScatterND"}
+"""Operators whose second operand says places in the first one."""
 _ELEMENT_TYPES = {value: name for name, value in TensorProto.DataType.items()}
 
 
@@ -181,8 +184,12 @@ def _spec(value: onnx.ValueInfoProto, index_bound: int | None, reader: _DimReade
 
 
 def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
-    """Integer inputs that (after casts) only index constant tables → size of the smallest."""
+    """Integer inputs that (after casts) only say places in tensors → the least extent there."""
     table_shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.type.tensor_type.HasField("shape") and all(dim.dim_value > 0 for dim in dims):
+            table_shapes.setdefault(value.name, tuple(dim.dim_value for dim in dims))
     alias = {value.name: value.name for value in graph.input}
     bounds: dict[str, int] = {}
     other_uses: set[str] = set()
@@ -193,14 +200,24 @@ def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
                 continue
             if node.op_type in ("Cast", "Identity"):
                 alias[node.output[0]] = source
-            elif node.op_type == "Gather" and position == 1 and node.input[0] in table_shapes:
-                shape = table_shapes[node.input[0]]
-                axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-                if -len(shape) <= axis < len(shape):
-                    bounds[source] = min(shape[axis], bounds.get(source, shape[axis]))
+            elif node.op_type in _PLACES and position == 1 and node.input[0] in table_shapes:
+                extent = _extent(node, table_shapes)
+                if extent is not None:
+                    bounds[source] = min(extent, bounds.get(source, extent))
             else:
                 other_uses.add(source)
     return {name: bound for name, bound in bounds.items() if name not in other_uses}
+
+
+def _extent(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """The least extent of the axes in which the second operand says places."""
+    shape, numbers = shapes[node.input[0]], {a.name: a.i for a in node.attribute}
+    axis = numbers.get("axis", 0)
+    if node.op_type in _ALONG_ONE_AXIS:
+        return shape[axis] if -len(shape) <= axis < len(shape) else None
+    first = numbers.get("batch_dims", 0)
+    depth = shapes.get(node.input[1], (len(shape) - first,))[-1:]
+    return min(shape[first : first + sum(depth)], default=None)
 
 
 def symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[str, int]:

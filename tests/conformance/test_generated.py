@@ -83,12 +83,12 @@ WIDE = np.concatenate(
 UNARY = sorted(
     name
     for name, op in OPS.items()
-    if op.kind == "pointwise" and op.arity == (1, 1) and name not in NOT_OF_FLOATS
+    if op.kind == "pointwise" and op.arity == (1, 1) and name not in NOT_OF_FLOATS and op.index_fn
 )
 BINARY = sorted(
     name
     for name, op in OPS.items()
-    if op.kind == "pointwise" and op.arity == (2, 2) and name not in NOT_OF_FLOATS
+    if op.kind == "pointwise" and op.arity == (2, 2) and name not in NOT_OF_FLOATS and op.index_fn
 )
 SHAPES: Sequence[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((), ()),

@@ -366,15 +366,22 @@ GRID: dict[str, Callable[[], Iterator[Case]]] = {
     **{
         name: lambda name=name: binary(name)  # type: ignore[misc]
         for name, op in OPS.items()
-        if op.kind == "pointwise" and op.arity == (2, 2) and name != "PRelu"
+        if op.kind == "pointwise" and op.arity == (2, 2) and name not in ("PRelu", "Mod")
     },
 }  # fmt: skip
 MADE_BY_RULES = {"Scalar", "Fill", "IdentityKernel"}
 """Operators without an ONNX counterpart; an export turns them into constants."""
 
 
+READ_ONLY = {
+    "ArgMax", "ArgMin", "Continued", "CumSum", "GRU", "GatherElements", "GatherND", "LSTM", "Mod",
+    "RNN", "Range", "Resize", "ReverseSequence", "ScatterElements", "ScatterND",
+}  # fmt: skip
+"""Operators that no rule makes, compared as models spell them (test_operator_grid)."""
+
+
 def test_every_operator_is_on_the_grid() -> None:
-    assert set(GRID) | MADE_BY_RULES | SPELLED_OUT == set(OPS)
+    assert set(GRID) | MADE_BY_RULES | SPELLED_OUT | READ_ONLY == set(OPS)
     assert sum(len(list(cases())) for cases in GRID.values()) >= 500
 
 

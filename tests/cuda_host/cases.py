@@ -12,8 +12,19 @@ from numpy.typing import NDArray
 from eqsat_opt.ir.ops import OPS, IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.runtime.backends.generated.by_hand import BY_HAND
 
-__all__ = ["DTYPES", "FORMS", "LAYOUTS", "Case", "cases", "formed", "operands_of", "with_dtype"]
+__all__ = [
+    "DTYPES",
+    "FORMS",
+    "LAYOUTS",
+    "LOOPED",
+    "Case",
+    "cases",
+    "formed",
+    "operands_of",
+    "with_dtype",
+]
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -22,6 +33,10 @@ DTYPES = (
     "float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8",
     "uint16", "uint32", "uint64", "bool",
 )  # fmt: skip
+
+
+LOOPED = tuple(name for name, op in sorted(OPS.items()) if op.index_fn or name in BY_HAND)
+"""The operators that kernels are made of: those whose elements are told one by one."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +112,10 @@ _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
     "Scalar": [([], {"value": 1.5, "dtype": "float32"})],
     "IdentityKernel": [
         ([], {"channels": 3, "height": 3, "width": 1, "dtype": "float32"}),
+    ],
+    "CumSum": [
+        ([(3, 9, 2)], {"axis": 1, "exclusive": exclusive, "reverse": reverse})
+        for exclusive, reverse in ((0, 0), (0, 1), (1, 0), (1, 1))
     ],
     "Gather": [([(3, 7, 4), (2, 5)], {"axis": 1}), ([(6,), ()], {"axis": 0})],
     "GlobalAveragePool": [([(2, 3, 7, 9)], {}), ([(1, 5, 2)], {}), ([(1, 40, 6, 7)], {})],

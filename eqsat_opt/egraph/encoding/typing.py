@@ -65,7 +65,10 @@ def _product_rules() -> list[str]:
 
 
 def _binary_rules(op: str) -> list[str]:
-    operands = f"(= r ({op} x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
+    columns = " ".join(["x", "y", *sorted(get_op(op).attrs)])
+    operands = (
+        f"(= r ({op} {columns})) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
+    )
     operands += f" {_NO_STRING}"
     return [
         typing_rule(f"{op}-same", f"{operands} (= a b)", "a"),

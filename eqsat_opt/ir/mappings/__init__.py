@@ -6,11 +6,15 @@ from eqsat_opt.ir.mappings import (
     attention,
     constants,
     direct,
+    einsum,
     elementwise,
     linear,
     movement,
     normalisation,
+    positions,
+    recurrence,
     reduction,
+    resampling,
     window,
 )
 
@@ -18,11 +22,15 @@ __all__ = [
     "attention",
     "constants",
     "direct",
+    "einsum",
     "elementwise",
     "linear",
     "movement",
     "normalisation",
+    "positions",
+    "recurrence",
     "reduction",
+    "resampling",
     "window",
 ]
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from eqsat_opt.ir.dims import SymDim
+from eqsat_opt.ir.dims import Dim, SymDim, floor_div, is_size
+from eqsat_opt.ir.export_context import ExportContext
+from eqsat_opt.ir.graph import Node
 from eqsat_opt.ir.import_context import ImportContext
-from eqsat_opt.ir.onnx_mapping import Array, Call, expect, literal_ints, reads, scalar
+from eqsat_opt.ir.onnx_mapping import (
+    Array,
+    Call,
+    Untranslatable,
+    expect,
+    literal_ints,
+    reads,
+    scalar,
+    writes,
+)
 from eqsat_opt.ir.types import TensorType
 
 __all__: list[str] = []
@@ -33,6 +46,35 @@ def _read_constant_of_shape(call: Call, context: ImportContext) -> None:
         return
     expect(context.is_expressible(TensorType(str(value.dtype), ()), shape, "Expand"))
     context.emit("Expand", [context.constant(value)], call.outputs[0], shape=shape)
+
+
+@reads("Range")
+def _read_range(call: Call, context: ImportContext) -> None:
+    """Its size is the quotient of distance and step; a size of its own where data decide."""
+    context.emit("Range", call.inputs, call.outputs[0], shape=(_count(call, context),))
+
+
+def _count(call: Call, context: ImportContext) -> Dim:
+    try:
+        arrays = [context.array(name) for name in call.inputs]
+    except Untranslatable:
+        arrays = []
+    if arrays:
+        first, limit, step = (float(scalar(array)) for array in arrays)
+        expect(step != 0)
+        return max(0, math.ceil((limit - first) / step))
+    try:
+        (low,), (high,), (by,) = map(context.dims, call.inputs)
+    except Untranslatable:
+        return context.open_dim(call.outputs[0], 0)
+    if not isinstance(by, int) or by < 1 or not is_size(high - low):
+        return context.open_dim(call.outputs[0], 0)
+    return floor_div(high - low + (by - 1), by)
+
+
+@writes("Range")
+def _write_range(node: Node, context: ExportContext) -> None:
+    context.op("Range", node.inputs, node.output)
 
 
 @reads("Identity")

@@ -329,7 +329,7 @@ def _read_sequence_at(call: Call, context: ImportContext) -> None:
 @reads("Pad")
 def _read_pad(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
-    expect(call.get("mode", "constant") == "constant")
+    mode = call.get("mode", "constant")
     value: float | int = call.get("value", 0.0)
     if context.opset >= 11:
         pads = [int(p) for p in context.array(call.inputs[1]).reshape(-1)]
@@ -344,11 +344,42 @@ def _read_pad(call: Call, context: ImportContext) -> None:
         for i, axis in enumerate(axes):
             full[axis], full[x.rank + axis] = pads[i], pads[len(axes) + i]
         pads = full
-    expect(len(pads) == 2 * x.rank and min(pads, default=0) >= 0 and float(value) == value)
+    expect(len(pads) == 2 * x.rank)
     if not any(pads):
         context.alias(call.inputs[0], call.outputs[0])
         return
-    context.emit("Pad", call.inputs[:1], call.outputs[0], pads=tuple(pads), value=float(value))
+    if mode != "constant":
+        context.emit("Continued", call.inputs[:1], call.outputs[0], pads=tuple(pads), mode=mode)
+        return
+    expect(float(value) == value)
+    kept = _cropped(context, call, pads)
+    wider = tuple(max(pad, 0) for pad in pads)
+    if any(wider):
+        context.emit("Pad", [kept], call.outputs[0], pads=wider, value=float(value))
+
+
+def _cropped(context: ImportContext, call: Call, pads: list[int]) -> str:
+    """The operand without what negative pads take away; it is the result if none are positive."""
+    value, x = call.inputs[0], context.type(call.inputs[0])
+    cut = [axis for axis in range(x.rank) if min(pads[axis], pads[x.rank + axis]) < 0]
+    for axis in cut:
+        (size,) = literal_ints([x.shape[axis]])
+        low, high = max(-pads[axis], 0), size + min(pads[x.rank + axis], 0)
+        expect(low < high)
+        is_last = axis == cut[-1] and max(pads) <= 0
+        out = call.outputs[0] if is_last else None
+        value = context.emit("Slice", [value], out, axis=axis, lo=low, hi=high)
+    return value
+
+
+@writes("Continued")
+def _write_continued(node: Node, context: ExportContext) -> None:
+    pads, mode = node.attr("pads"), node.attr("mode")
+    if context.opset < 11:
+        context.op("Pad", node.inputs, node.output, pads=pads, mode=mode)
+        return
+    operand = context.constant(np.asarray(pads, np.int64))
+    context.op("Pad", [*node.inputs, operand], node.output, mode=mode)
 
 
 @writes("Pad")

@@ -14,6 +14,7 @@ from eqsat_opt.ir.onnx_mapping import (
     normal_axis,
     reads,
     refuse,
+    scalar,
     writes,
 )
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
@@ -122,3 +123,35 @@ def _write_top_k(node: Node, context: ExportContext) -> None:
     else:
         attrs["k"] = k
     context.op_of_several("TopK", inputs, node.outputs, **attrs)
+
+
+@reads("ArgMax", "ArgMin")
+def _read_place(call: Call, context: ImportContext) -> None:
+    axis = normal_axis(call.get("axis", 0), context.type(call.inputs[0]).rank)
+    attrs = {"keepdims": call.get("keepdims", 1), "axis": axis}
+    is_last = call.get("select_last_index", 0)
+    context.emit(call.op_type, call.inputs, call.outputs[0], **attrs, select_last_index=is_last)
+
+
+@writes("ArgMax", "ArgMin")
+def _write_place(node: Node, context: ExportContext) -> None:
+    attrs = dict(node.attrs)
+    if not attrs["select_last_index"]:
+        del attrs["select_last_index"]
+    context.op(node.op, node.inputs, node.output, **attrs)
+
+
+@reads("CumSum")
+def _read_sums(call: Call, context: ImportContext) -> None:
+    axis = normal_axis(
+        int(scalar(context.array(call.inputs[1]))), context.type(call.inputs[0]).rank
+    )
+    attrs = {name: call.get(name, 0) for name in ("exclusive", "reverse")}
+    context.emit("CumSum", call.inputs[:1], call.outputs[0], axis=axis, **attrs)
+
+
+@writes("CumSum")
+def _write_sums(node: Node, context: ExportContext) -> None:
+    axis = context.constant(np.asarray(node.attr("axis"), np.int64))
+    attrs = {name: node.attr(name) for name in ("exclusive", "reverse")}
+    context.op("CumSum", [*node.inputs, axis], node.output, **attrs)

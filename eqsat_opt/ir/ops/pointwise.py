@@ -213,6 +213,16 @@ _called(
     neutral={1: 1},
     onnx=OnnxForm(),
 )
+_pointwise(
+    "Mod",
+    {"fmod": "int"},
+    _broadcast,
+    _applied("Mod"),
+    arity=2,
+    traits=_EXACT | _SPREAD,
+    choices={"fmod": (0, 1)},
+    onnx=OnnxForm(10, {"fmod": 0}),
+)
 _called(
     "PRelu",
     _prelu,

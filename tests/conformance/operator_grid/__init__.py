@@ -11,8 +11,21 @@ from tests.conformance.operator_grid import (
     movement,
     normal_form,
     pointwise,
+    positions,
+    recurrences,
     reductions,
+    resampling,
     windows,
 )
 
-__all__ = ["contractions", "movement", "normal_form", "pointwise", "reductions", "windows"]
+__all__ = [
+    "contractions",
+    "movement",
+    "normal_form",
+    "pointwise",
+    "positions",
+    "recurrences",
+    "reductions",
+    "resampling",
+    "windows",
+]

@@ -11,6 +11,16 @@ from tests.conformance.operator_grid.generation import Values, covering, dtypes,
 
 __all__ = ["SIZES", "window_pads"]
 
+_EQUATIONS: list[tuple[str, list[tuple[int, ...]]]] = [
+    ("ij,jk", [(2, 3), (3, 4)]), ("ij,jk->ki", [(2, 3), (3, 4)]),
+    ("btd, edh -> beth", [(2, 3, 4), (5, 4, 6)]), ("bhid,bhjd->bhij", [(2, 3, 4, 5), (2, 3, 6, 5)]),
+    ("beth,ehd,bte->btd", [(2, 5, 3, 6), (5, 6, 4), (2, 3, 5)]), ("i,i->", [(3,), (3,)]),
+    ("...ij,jk", [(2, 3, 4, 5), (5, 6)]), ("...ij,...jk->...ik", [(2, 3, 4), (2, 4, 5)]),
+    ("abc,cba->b", [(2, 3, 4), (4, 3, 2)]), ("bi,bi->b", [(2, 3), (2, 3)]),
+    ("ijk,ilm,njm,nlk,abc->", [(2, 3, 4), (2, 5, 6), (7, 3, 6), (7, 5, 4), (1, 2, 3)]),
+]  # fmt: skip
+"""Sums of products, and the shapes of their operands."""
+
 SIZES = (7, 6, 5)
 """Extents of the data, axis by axis."""
 
@@ -159,3 +169,20 @@ def general_products(op: str, values: Values) -> Iterator[Configuration]:
     for left, right in ((1, 1), (0, 1)):
         whole = [values(4, 4, dtype="int64") for _ in range(3)]
         yield Imported(op, "Gemm", whole, {"transA": left, "transB": right}, 13)
+
+
+@on_grid("MatMul")
+def sums_of_products(op: str, values: Values) -> Iterator[Configuration]:
+    for equation, shapes in _EQUATIONS:
+        for dtype in ("float32", "float64"):
+            operands = [values(*shape, dtype=dtype) for shape in shapes]
+            yield Imported(op, "Einsum", operands, {"equation": equation}, 13)
+
+
+@on_grid("Mul", "Transpose", "ReduceSum")
+def other_sums(op: str, values: Values) -> Iterator[Configuration]:
+    """Of pairs that share nothing, and of one operand."""
+    every = {"Mul": "i,j->ij", "Transpose": "ijk->kij", "ReduceSum": "ij->j"}
+    shapes = {"Mul": ((2,), (3,)), "Transpose": ((2, 3, 4),), "ReduceSum": ((2, 3),)}[op]
+    operands = [values(*shape) for shape in shapes]
+    yield Imported(op, "Einsum", operands, {"equation": every[op]}, 12)

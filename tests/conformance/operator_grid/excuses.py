@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.conformance.operator_grid.configuration import Configuration
+from tests.conformance.operator_grid.configuration import Configuration, Fixed
 
 __all__ = ["EXCUSES", "SEEN_IN", "Excuse", "excuses"]
 
@@ -162,6 +162,68 @@ _add(
     "onnx.reference", "LRN", "runs over as many channels as there are images",
     lambda c: _shape(c)[0] != _shape(c)[1],
 )  # fmt: skip
+
+
+_add(
+    "onnx.reference", "GatherElements", "wants as many places as elements along all other axes",
+    lambda c: _is_narrower(c, _attrs(c).get("axis", 0)),
+)  # fmt: skip
+_add(
+    "onnx.reference", "LSTM GRU RNN", "runs all sequences to the end, whatever their lengths",
+    lambda c: "int32" in _dtypes(c),
+)  # fmt: skip
+_add(
+    "onnx.reference", "RNN", "knows no other activations by name",
+    lambda c: bool({"Relu", "Sigmoid"} & set(_attrs(c).get("activations", ()))),
+)  # fmt: skip
+_add(
+    "onnx.reference", "Scatter", "knows it under its later name only",
+    lambda c: True,
+)  # fmt: skip
+_add(
+    "onnx.reference", "Pad", "leaves pads below 0 to NumPy, which refuses them",
+    lambda c: min(_pads(c)) < 0,
+)  # fmt: skip
+_add(
+    "onnx.reference", "Resize", "does not know how TensorFlow places the nearest pixels",
+    lambda c: _attrs(c).get("coordinate_transformation_mode") == "tf_half_pixel_for_nn",
+)  # fmt: skip
+_add(
+    "onnx.reference", "Resize", "refuses axes in another order",
+    lambda c: _attrs(c).get("axes") == (-1, -2),
+)  # fmt: skip
+_add(
+    "onnx.reference", "Resize",
+    "places pixels by scale times size, which it does not round down, and rounds no position",
+    lambda c: any(scale % 1 for scale in _scales(c)),
+)  # fmt: skip
+_add(
+    "onnx.reference", "Resize Upsample",
+    "knows no Resize of operator set 10, no scales that are an attribute, and of Upsample whole "
+    "scales of nearest pixels alone",
+    lambda c: c.opset in (7, 10)
+    or (c.opset == 9 and (_attrs(c)["mode"] == "linear" or any(s % 1 for s in _scales(c)))),
+)  # fmt: skip
+
+
+def _is_narrower(configuration: Configuration, axis: int) -> bool:
+    pairs = list(zip(_shape(configuration), _shape(configuration, 1), strict=True))
+    del pairs[axis]
+    return any(size != other for size, other in pairs)
+
+
+def _pads(configuration: Configuration) -> list[int]:
+    second: Any = [*getattr(configuration, "operands", ()), None, None][1]
+    return list(_attrs(configuration).get("pads", second.array if second else (0,)))
+
+
+def _scales(configuration: Configuration) -> list[float]:
+    """The constant operands that are no whole numbers by type, or the attribute."""
+    operands = getattr(configuration, "operands", ())
+    fixed = [o.array for o in operands if isinstance(o, Fixed) and o.array.dtype == np.float32]
+    return [float(scale) for array in fixed for scale in array] + list(
+        _attrs(configuration).get("scales", ())
+    )
 
 
 def _several(configuration: Configuration, name: str) -> bool:

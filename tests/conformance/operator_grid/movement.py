@@ -197,6 +197,39 @@ def paddings(op: str, values: Values) -> Iterator[Configuration]:
     yield Imported(op, op, [values(1, 2, 3, 4), ints((0, 0, 1, 2, 0, 0, 3, 0))], {}, 13)
 
 
+@on_grid("Pad", "Slice")
+def croppings(op: str, values: Values) -> Iterator[Configuration]:
+    """Pads below 0, of which onnxruntime makes a slice, alone and beside others."""
+    every = [(-1, 0, 0, -2), (0, -1, -1, 0), (-2, -3, 0, 0)]
+    every = [(-1, 1, 2, -1), (2, -1, 0, -2), (0, 1, -1, 0)] if op == "Pad" else every
+    for opset, pads in itertools.product(opsets("Pad"), every):
+        x = values(3, 4)
+        operands: list[Operand] = [x] if opset < 11 else [x, ints(pads)]
+        yield Imported(op, "Pad", operands, {"pads": pads} if opset < 11 else {}, opset)
+
+
+@on_grid("Continued")
+def continuations(op: str, values: Values) -> Iterator[Configuration]:
+    rows = covering(
+        mode=("reflect", "edge", "wrap"), pads=((0, 1, 2, 0), (1, 1, 1, 1), (2, 3, 2, 2)),
+        axes=(None, (-1,), (1, 0)), opset=opsets("Pad"), dtype=("float32", "float64", "int64"),
+        where=lambda r: (r["axes"] is None or (r["opset"] >= 18 and max(r["pads"]) < 3))
+        and (r["mode"] != "wrap" or r["opset"] >= 19)
+        and r["dtype"] in dtypes("Pad", r["opset"], (r["dtype"],)),
+    )  # fmt: skip
+    for row in rows:
+        x, pads, opset = values(3, 4, dtype=row["dtype"]), row["pads"], row["opset"]
+        attrs = {"mode": row["mode"]}
+        if opset < 11:
+            yield Imported(op, "Pad", [x], {**attrs, "pads": pads}, opset)
+            continue
+        operands: list[Operand] = [x, ints(pads[1::2] if row["axes"] == (-1,) else pads)]
+        operands += [] if row["axes"] is None else [None, ints(row["axes"])]
+        yield Imported(op, "Pad", operands, attrs, opset)
+    yield Imported(op, "Pad", [values(1, 2, 9), ints((0, 0, 8, 0, 0, 8))], {"mode": "reflect"}, 13)
+    yield Imported(op, "Pad", [values(1, 2, 4), ints((0, 0, 9, 0, 0, 8))], {"mode": "edge"}, 13)
+
+
 @on_grid("Gather")
 def gathers(op: str, values: Values) -> Iterator[Configuration]:
     indices = [np.array(1), np.array([0, 2]), np.array([[0, 2], [1, 1]]), np.array([2]),

@@ -176,6 +176,21 @@ def variadic(op: str, values: Values) -> Iterator[Configuration]:
             yield Imported(op, node, arrays, {}, opset)
 
 
+@on_grid("Mod")
+def rests(op: str, values: Values) -> Iterator[Configuration]:
+    """Of all signs; the divisor is never 0, at which processors trap."""
+    rows = covering(
+        dtype=("int8", "uint8", "int32", "int64", "float32", "float64"), fmod=(None, 0, 1),
+        shapes=(((2, 3), (2, 3)), ((2, 3), (3,)), ((), (4,)), ((5, 1), (1, 3))), opset=opsets(op),
+        where=lambda r: r["fmod"] == 1 or not r["dtype"].startswith("float"),
+    )  # fmt: skip
+    for row in rows:
+        left, right = (values(*shape, dtype=row["dtype"]) for shape in row["shapes"])
+        divisor = np.where(right == 0, right.dtype.type(3), right)
+        attrs = {} if row["fmod"] is None else {"fmod": row["fmod"]}
+        yield Imported(op, op, [left, divisor], attrs, row["opset"])
+
+
 @on_grid("Pow")
 def powers(op: str, values: Values) -> Iterator[Configuration]:
     for opset in opsets(op):

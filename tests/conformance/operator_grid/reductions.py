@@ -11,6 +11,7 @@ import numpy as np
 from tests.conformance.operator_grid.configuration import (
     Configuration,
     Exported,
+    Fixed,
     Imported,
     Operand,
     ints,
@@ -101,6 +102,52 @@ def tops(op: str, values: Values) -> Iterator[Configuration]:
         for output, largest in itertools.product((0, 1), (0, 1) if newer else (1,)):
             attrs = {"axis": 1, "k": 2, "largest": largest, "output": output}
             yield Exported(op, [values(2, 5)], attrs, opset)
+
+
+@on_grid("ArgMax", "ArgMin")
+def places(op: str, values: Values) -> Iterator[Configuration]:
+    """Small whole elements have ties, of which the first counts, or the last."""
+    for opset in opsets(op):
+        rows = covering(
+            axis=(None, 0, 1, 2, -1, -3), keepdims=(None, 0, 1), shape=((3, 4, 3), (3, 1, 5)),
+            select_last_index=(None, 0, 1) if opset >= 12 else (None,), ties=(False, True),
+            dtype=dtypes(op, opset, ("float32", "float64", "int32", "int64", "int8", "uint8")),
+        )  # fmt: skip
+        for row in rows:
+            names = ("axis", "keepdims", "select_last_index")
+            attrs = {name: row[name] for name in names if row[name] is not None}
+            x = values(*row["shape"], dtype=row["dtype"])
+            x = np.rint(x).astype(row["dtype"]) if row["ties"] else x
+            yield Imported(op, op, [x], attrs, opset)
+
+
+@on_grid("CumSum")
+def sums(op: str, values: Values) -> Iterator[Configuration]:
+    rows = covering(
+        axis=(0, 1, 2, -1, -3), exclusive=(None, 0, 1), reverse=(None, 0, 1),
+        shape=((2, 3, 4), (1, 5, 1)), dtype=("float32", "float64", "int32", "int64"),
+        whole=("int32", "int64"), opset=opsets(op),
+    )  # fmt: skip
+    for row in rows:
+        attrs = {name: row[name] for name in ("exclusive", "reverse") if row[name] is not None}
+        axis = Fixed(np.asarray(row["axis"], row["whole"]))
+        x = values(*row["shape"], dtype=row["dtype"])
+        yield Imported(op, op, [x, axis], attrs, row["opset"])
+    yield Imported(op, op, [values(7), Fixed(np.asarray(0))], {}, 14)
+
+
+@on_grid("Range")
+def ranges(op: str, values: Values) -> Iterator[Configuration]:
+    """Also downwards, of no number, and of floats that are no multiples of the step."""
+    bounds = [(0, 5, 1), (2, 9, 3), (2, 8, 3), (7, -2, -2), (3, 3, 1), (4, 1, 2), (-3, 4, 1)]
+    for opset, (first, limit, step) in itertools.product(opsets(op), bounds):
+        for dtype in ("int32", "int64", "float32", "float64"):
+            part = 0.1 if dtype.startswith("float") else 1
+            operands = [np.asarray(value * part, dtype) for value in (first, limit, step)]
+            size = len(np.arange(first * part, limit * part, step * part, dtype))
+            yield Exported(op, operands, {"shape": (size,)}, opset)
+            if part < 1 and size:
+                yield Imported(op, op, list(map(Fixed, operands)), {}, opset)
 
 
 @on_grid("LayerNormalization", "RMSNormalization")

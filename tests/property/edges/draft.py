@@ -23,6 +23,7 @@ __all__ = [
     "FLOATS",
     "INTEGERS",
     "LOCAL",
+    "Array",
     "Draft",
     "Impossible",
     "Value",

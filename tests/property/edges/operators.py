@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from tests.property.edges.draft import FLOATS, INTEGERS, Draft, Impossible, Value, array_of, code_of
+from tests.property.edges.draft import (
+    FLOATS,
+    INTEGERS,
+    Array,
+    Draft,
+    Impossible,
+    Value,
+    array_of,
+    code_of,
+)
 
 __all__ = ["OPERATORS"]
 
@@ -173,11 +182,14 @@ def pick_elements(d: Draft) -> Value:
     axis = d.random.randint(0, len(x.shape) - 1)
     match d.random.choice(("ArgMax", "CumSum", "TopK")):
         case "CumSum":
-            return d.op("CumSum", x, d.constant(np.array(axis)))
+            flags = {name: d.random.choice((0, 1)) for name in ("exclusive", "reverse")}
+            return d.op("CumSum", x, d.constant(np.array(axis)), **flags)
         case "TopK" if d.opset >= 10:
             return d.ops("TopK", x, d.ints(1), outputs=2, axis=axis)[0]
         case _:
-            return d.op("ArgMax", x, axis=axis, keepdims=d.random.choice((0, 1)))
+            op = d.random.choice(("ArgMax", "ArgMin"))
+            last = {"select_last_index": d.random.choice((0, 1))} if d.opset >= 12 else {}
+            return d.op(op, x, axis=axis, keepdims=d.random.choice((0, 1)), **last)
 
 
 # Movement ----------------------------------------------------------------------------------------
@@ -276,7 +288,7 @@ def expand(d: Draft) -> Value:
 def pad(d: Draft) -> Value:
     x = d.pick(lambda v: len(v.shape) > 0 and v.dtype != np.bool_)
     pads = [d.random.choice((0, 0, 1, 2, -1)) for _ in range(2 * len(x.shape))]
-    mode = d.random.choice(("constant", "constant", "edge", "reflect"))
+    mode = d.random.choice(("constant", "constant", "edge", "reflect", "wrap"))
     value = d.random.choice((0.0, 1.5, -np.inf)) if x.dtype in FLOATS else 1
     if d.opset < 11:
         return d.op("Pad", x, pads=pads, mode=mode, value=float(value))
@@ -290,6 +302,90 @@ def gather(d: Draft) -> Value:
     if d.random.random() < 0.2:
         return d.op("Gather", x, d.constant(np.array(-1)), axis=axis)
     return d.op("Gather", x, d.constant(np.array(index, np.int64)), axis=axis)
+
+
+def named_places(d: Draft) -> Value:
+    """Elements that an operand names, read or written over, of both signs."""
+    x = d.pick(lambda v: len(v.shape) > 0 and 0 not in v.shape)
+    rng = np.random.default_rng(d.random.randrange(1 << 30))
+    if d.opset < 11:
+        raise Impossible
+
+    def places(extent: int, *shape: int) -> Array:
+        # None twice: which of two writes comes last is up to the runtime.
+        return np.asarray(rng.permutation(extent)[: int(np.prod(shape))].reshape(shape))
+
+    axis = d.random.randrange(len(x.shape))
+    row = [-1 if i == axis else 1 for i in range(len(x.shape))]
+    along = np.zeros(x.shape, np.int64) + places(x.shape[axis], x.shape[axis]).reshape(row)
+    along -= (d.random.random() < 0.3) * x.shape[axis]
+    first = places(x.shape[0], max(1, x.shape[0] // 2), 1)
+    reduction: dict[str, Any] = {}
+    if d.opset >= 18 and x.dtype != np.bool_ and d.random.random() < 0.3:
+        reduction = {"reduction": d.random.choice(("add", "mul", "max", "min"))}
+    match d.random.randint(0, 4):
+        case 0:
+            return d.op("GatherElements", x, d.constant(along), axis=axis)
+        case 1:
+            return d.op("GatherND", x, d.constant(first))
+        case 2:
+            operands = d.constant(along), d.beside(x, x.shape)
+            return d.op("ScatterElements", x, *operands, axis=axis, **reduction)
+        case 3:
+            operands = d.constant(first), d.beside(x, (*first.shape[:1], *x.shape[1:]))
+            return d.op("ScatterND", x, *operands, **reduction)
+        case _:
+            if len(x.shape) < 2:
+                raise Impossible
+            lengths = rng.integers(0, x.shape[0] + 1, x.shape[1])
+            return d.op("ReverseSequence", x, d.constant(lengths))
+
+
+def resize(d: Draft) -> Value:
+    x = d.pick(lambda v: len(v.shape) in (2, 4) and v.dtype != np.bool_)
+    if d.opset < 11:
+        raise Impossible
+    scales = [d.random.choice((1.0, 2.0, 1.5, 0.5, 0.7)) for _ in x.shape[-2:]]
+    scales = [*(1.0,) * (len(x.shape) - 2), *scales]
+    none = d.constant(np.zeros(0, np.float32))
+    attributes: dict[str, Any] = {
+        "mode": d.random.choice(("nearest", "nearest", "linear", "cubic"))
+    }
+    place = d.random.choice((None, "half_pixel", "asymmetric", "align_corners"))
+    attributes |= {"coordinate_transformation_mode": place} if place else {}
+    if attributes["mode"] == "nearest":
+        attributes["nearest_mode"] = d.random.choice(("floor", "ceil", "round_prefer_floor"))
+    if d.random.random() < 0.5:
+        sizes = [max(1, int(size * scale)) for size, scale in zip(x.shape, scales, strict=True)]
+        return d.op("Resize", x, none, none, d.ints(*sizes), **attributes)
+    return d.op("Resize", x, none, d.constant(np.asarray(scales, np.float32)), **attributes)
+
+
+def recurrence(d: Draft) -> Value:
+    """Over the first axis, each output read or not."""
+    x = d.pick(lambda v: len(v.shape) == 3 and v.dtype in (np.float32, np.float64))
+    if 0 in x.shape:
+        raise Impossible
+    op = d.random.choice(("LSTM", "GRU", "RNN"))
+    direction = d.random.choice(("forward", "reverse", "bidirectional"))
+    count = 2 if direction == "bidirectional" else 1
+    hidden, rows = 2, 2 * {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    weights = (count, rows, x.shape[2]), (count, rows, hidden)
+    operands: list[Value | None] = [x, *(d.beside(x, shape, "ordinary") for shape in weights)]
+    has_bias, has_lengths, has_state = (d.random.random() < share for share in (0.7, 0.3, 0.5))
+    operands.append(d.beside(x, (count, 2 * rows), "ordinary") if has_bias else None)
+    rng = np.random.default_rng(d.random.randrange(1 << 30))
+    lengths = rng.integers(1, x.shape[0] + 1, x.shape[1]).astype(np.int32)
+    operands.append(d.constant(lengths) if has_lengths else None)
+    state = (count, x.shape[1], hidden)
+    operands.append(d.beside(x, state, "ordinary") if has_state else None)
+    while operands[-1] is None:
+        operands.pop()
+    attributes: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
+    if op == "GRU":
+        attributes["linear_before_reset"] = d.random.choice((0, 1))
+    outputs = d.ops(op, *operands, outputs=d.random.choice((1, 2)), **attributes)
+    return d.random.choice(outputs)
 
 
 def blocks(d: Draft) -> Value:
@@ -511,8 +607,8 @@ def quantised(d: Draft) -> Value:
 
 OPERATORS: tuple[Callable[[Draft], Value], ...] = (
     unary, unary, unary, binary, binary, binary, variadic, where, clip, cast, reduction, reduction,
-    softmax, pick_elements, reshape, flatten, squeezed, transpose, concat, slices, split, expand,
-    pad, gather, blocks, sizes, matmul, matmul, chain, gemm, convolution, convolution,
-    batch_normalisation, pool, pool, normalisation, attention, gate, masked, scaled_twice, variance,
+    softmax, pick_elements, named_places, resize, recurrence, reshape, flatten, squeezed, transpose,
+    concat, slices, split, expand, pad, gather, blocks, sizes, matmul, matmul, chain, gemm,
+    convolution, convolution, batch_normalisation, pool, pool, normalisation, attention, gate, masked, scaled_twice, variance,
     quantised,
 )  # fmt: skip

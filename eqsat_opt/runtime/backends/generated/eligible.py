@@ -20,6 +20,7 @@ LEFT_OUT: Mapping[str, str] = {
     "Attention": "each weight would be computed once for every column of the values",
     "MaskedAttention": "each weight would be computed once for every column of the values",
     "ConvTranspose": "each element would look at all elements and weights for those that meet it",
+    "CumSum": "each element would add up anew all before it",
     "Gather": "others copy whole slices",
     "TopK": "each element would be compared with all others, once for each that is wanted",
 }
