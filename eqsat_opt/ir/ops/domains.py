@@ -106,8 +106,6 @@ class FloatDomain:
         """A scalar function by operator name."""
         first = operands[0]
         with np.errstate(all="ignore"):
-            if function == "Mod":
-                return np.asarray((np.fmod if attrs["fmod"] else np.remainder)(*operands))
             if len(operands) == 2:
                 return np.asarray(_BINARY[function](*operands))
             if function in _TRUTHS:

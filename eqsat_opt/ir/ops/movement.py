@@ -23,7 +23,7 @@ from eqsat_opt.ir.ops._base import (
 )
 from eqsat_opt.ir.types import TensorType, has_element, numpy_dtype
 
-__all__ = ["whole"]
+__all__: list[str] = []
 
 
 _moving = partial(define, "movement", flops=0)
@@ -170,10 +170,10 @@ def _gather(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array
     """Indices beyond the ends, which ONNX leaves undefined, are taken modulo the extent."""
     data, indices = operands
     axis = attrs["axis"]
-    return np.take(data, whole(indices) % data.shape[axis], axis=axis)  # type: ignore[no-any-return]
+    return np.take(data, _whole(indices) % data.shape[axis], axis=axis)  # type: ignore[no-any-return]
 
 
-def whole(numbers: Array) -> Array:
+def _whole(numbers: Array) -> Array:
     """Indices as integers, whatever numbers they were computed in."""
     if numbers.dtype.kind in "iu":
         return numbers

@@ -85,6 +85,13 @@ def _prelu(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return result
 
 
+def _rest(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    """With the sign of the divisor, or as ``fmod`` of C with that of the dividend."""
+    if domain.name != "float":
+        return domain.apply("Mod", attrs, *operands)
+    return np.asarray((np.fmod if attrs["fmod"] else np.remainder)(*operands))
+
+
 _POWER_FLOPS = 10
 
 
@@ -217,7 +224,7 @@ _pointwise(
     "Mod",
     {"fmod": "int"},
     _broadcast,
-    _applied("Mod"),
+    _rest,
     arity=2,
     traits=_EXACT | _SPREAD,
     choices={"fmod": (0, 1)},

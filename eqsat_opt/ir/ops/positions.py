@@ -19,7 +19,6 @@ from eqsat_opt.ir.ops._base import (
     per_operand_element,
     require,
 )
-from eqsat_opt.ir.ops.movement import whole
 from eqsat_opt.ir.types import TensorType
 
 __all__: list[str] = []
@@ -56,7 +55,7 @@ def _elements(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arr
 def _along(places: Array, x: Array, axis: int) -> tuple[Array, ...]:
     """The index of the elements that ``places`` names along ``axis``."""
     index = list(np.ogrid[tuple(map(slice, places.shape))])
-    index[axis] = whole(places) % x.shape[axis]
+    index[axis] = places % x.shape[axis]
     return tuple(index)
 
 
@@ -105,7 +104,7 @@ def _at(places: Array, x: Array, batch: int) -> tuple[Array, ...]:
         for axis in range(batch)
     ]
     named = [
-        whole(places[..., number]) % x.shape[batch + number] for number in range(places.shape[-1])
+        places[..., number] % x.shape[batch + number] for number in range(places.shape[-1])
     ]
     return (*own, *named)
 
@@ -191,7 +190,7 @@ def _reversed(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arr
     """What lies behind the length stays where it is."""
     x, lengths = operands
     parts = np.moveaxis(x, (attrs["batch_axis"], attrs["time_axis"]), (0, 1))
-    ends = np.clip(whole(lengths), 0, parts.shape[1])[:, None]
+    ends = np.clip(lengths, 0, parts.shape[1])[:, None]
     places = np.arange(parts.shape[1])[None, :]
     places = np.where(places < ends, ends - 1 - places, places)
     turned = parts[np.arange(len(parts))[:, None], places]

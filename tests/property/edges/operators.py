@@ -363,6 +363,7 @@ def resize(d: Draft) -> Value:
 
 def recurrence(d: Draft) -> Value:
     """Over the first axis, each output read or not."""
+    d.full = True  # onnxruntime dies of a sequence of nothing
     x = d.pick(lambda v: len(v.shape) == 3 and v.dtype in (np.float32, np.float64))
     if 0 in x.shape:
         raise Impossible
@@ -609,6 +610,6 @@ OPERATORS: tuple[Callable[[Draft], Value], ...] = (
     unary, unary, unary, binary, binary, binary, variadic, where, clip, cast, reduction, reduction,
     softmax, pick_elements, named_places, resize, recurrence, reshape, flatten, squeezed, transpose,
     concat, slices, split, expand, pad, gather, blocks, sizes, matmul, matmul, chain, gemm,
-    convolution, convolution, batch_normalisation, pool, pool, normalisation, attention, gate, masked, scaled_twice, variance,
-    quantised,
+    convolution, convolution, batch_normalisation, pool, pool, normalisation, attention, gate,
+    masked, scaled_twice, variance, quantised,
 )  # fmt: skip
