@@ -209,12 +209,12 @@ class ExportContext:
     ) -> None:
         """Add an ONNX node with these outputs; one without a name is absent, or gets a new one."""
         names, schema = list(outputs), standard_schema(op_type, self.opset)
-        while not names[-1]:
-            names.pop()
         for place, name in enumerate(names):
             is_optional = schema.outputs[place].option is schema.FormalParameterOption.Optional
             if not name and not is_optional:
                 names[place] = self._inner(op_type)
+        while not names[-1]:
+            names.pop()
         self._append(op_type, inputs, names, attrs)
 
     def _inner(self, op_type: str) -> str:

@@ -45,13 +45,13 @@ UNSPOKEN = {
         ("GatherElements", "GatherND", "ReverseSequence", "ScatterElements", "ScatterND"),
         "which element is read, or written over, is a matter of data",
     ),
+    "Mod": "of whole numbers, and of others, it is another function",
     "Range": "how many numbers there are is a matter of data",
     "Resize": "weights are rounded to float32",
     **dict.fromkeys(("GRU", "LSTM", "RNN"), "a state has as many factors as there are steps"),
 }
 """Why no rule speaks of these: nothing draws instances of them, so none can be certified."""
 WITHOUT_INDICES = {
-    "Mod": "provers know nothing of rests of numbers",
     "ReduceProd": "a product over an extent that is a symbol has no normal form",
     **UNSPOKEN,
 }

@@ -18,8 +18,12 @@ _ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
 
 @reads(*RECURRENCES)
 def _read_recurrence(call: Call, context: ImportContext) -> None:
-    """With the activations of the books, no bound on them, and steps as the first axis."""
+    """With the activations of the books, no bound on them, and steps as the first axis.
+
+    One of constants is left to the runtime, whose exponentials are its own.
+    """
     op = call.op_type
+    expect(any(name and name not in context.constants for name in call.inputs))
     expect(not call.get("layout", 0) and not call.get("input_forget", 0))
     expect("clip" not in call.attrs)
     expect(not call.get("activation_alpha", ()) and not call.get("activation_beta", ()))

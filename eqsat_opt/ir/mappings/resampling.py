@@ -38,7 +38,7 @@ def _read_resize(call: Call, context: ImportContext) -> None:
     expect(not is_named or rounding != "round_prefer_ceil" or not is_quotient)
     sizes, scales = _wanted(call, context, x)
     if mode == "linear":
-        expect(x.dtype in ("float32", "float16"))
+        expect(x.dtype in ("float32", "float16") and call.inputs[0] not in context.constants)
     if not is_named:
         coordinates = "asymmetric"
         if mode == "nearest":  # downwards where there are more pixels than before

@@ -103,9 +103,7 @@ def _at(places: Array, x: Array, batch: int) -> tuple[Array, ...]:
         np.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(rank)])
         for axis in range(batch)
     ]
-    named = [
-        places[..., number] % x.shape[batch + number] for number in range(places.shape[-1])
-    ]
+    named = [places[..., number] % x.shape[batch + number] for number in range(places.shape[-1])]
     return (*own, *named)
 
 

@@ -7,7 +7,7 @@ there. Activations are those that ONNX takes where a model names none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,16 +41,16 @@ class Recurrence:
         gates: weights are blocks of so many gates.
         outputs: all states, the last one, and that of the cell.
         operands: how many ONNX allows.
-        step: the next state and cell, of the domain, a step's products with the weights, state,
-            cell and parameters of the layer.
+        step: the next state and cell, of the domain, a step's products with the weights, state and
+            cell, and the parameters of the layer.
         attrs: attributes with their values.
     """
 
     gates: int
     outputs: int
     operands: int
-    step: Callable[[Domain, Array, Array, Array, _Layer], tuple[Array, Array]]
-    attrs: Mapping[str, tuple[int | str, ...]]
+    step: Callable[[Domain, Array, tuple[Array, Array], _Layer], tuple[Array, Array]]
+    attrs: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,9 @@ def _split(x: Array, parts: int) -> list[Array]:
     return np.split(x, parts, axis=-1)
 
 
-def _lstm(d: Domain, x: Array, h: Array, c: Array, layer: _Layer) -> tuple[Array, Array]:
+def _lstm(d: Domain, x: Array, states: tuple[Array, Array], layer: _Layer) -> tuple[Array, Array]:
     """Gates stand in the order input, output, forget, cell."""
+    h, c = states
     added = d.add(d.add(x, d.matmul(h, layer.recurrent.T)), layer.own_bias)
     i, o, f, g = _split(added, 4)
     if layer.peepholes is not None:
@@ -83,8 +84,9 @@ def _lstm(d: Domain, x: Array, h: Array, c: Array, layer: _Layer) -> tuple[Array
     return d.mul(d.apply("Sigmoid", {}, o), d.apply("Tanh", {}, c)), c
 
 
-def _gru(d: Domain, x: Array, h: Array, c: Array, layer: _Layer) -> tuple[Array, Array]:
+def _gru(d: Domain, x: Array, states: tuple[Array, Array], layer: _Layer) -> tuple[Array, Array]:
     """Gates stand in the order update, reset, hidden."""
+    h, c = states
     x_zr, x_h = x[..., : -h.shape[-1]], x[..., -h.shape[-1] :]
     size = h.shape[-1]
     recurrent, bias = layer.recurrent, layer.own_bias
@@ -99,15 +101,18 @@ def _gru(d: Domain, x: Array, h: Array, c: Array, layer: _Layer) -> tuple[Array,
     return d.add(d.mul(rest, new), d.mul(z, h)), c
 
 
-def _rnn(d: Domain, x: Array, h: Array, c: Array, layer: _Layer) -> tuple[Array, Array]:
+def _rnn(d: Domain, x: Array, states: tuple[Array, Array], layer: _Layer) -> tuple[Array, Array]:
+    h, c = states
     added = d.add(d.add(x, d.matmul(h, layer.recurrent.T)), layer.own_bias)
     return d.apply(layer.attrs["activation"], {}, added), c
 
 
 RECURRENCES: Mapping[str, Recurrence] = {
-    "LSTM": Recurrence(4, 3, 8, _lstm, {}),
-    "GRU": Recurrence(3, 2, 6, _gru, {"linear_before_reset": (0, 1)}),
-    "RNN": Recurrence(1, 2, 6, _rnn, {"activation": ("Tanh", "Relu", "Sigmoid")}),
+    "LSTM": Recurrence(4, outputs=3, operands=8, step=_lstm),
+    "GRU": Recurrence(3, outputs=2, operands=6, step=_gru, attrs={"linear_before_reset": (0, 1)}),
+    "RNN": Recurrence(
+        1, outputs=2, operands=6, step=_rnn, attrs={"activation": ("Tanh", "Relu", "Sigmoid")}
+    ),
 }
 """By operator."""
 
@@ -157,7 +162,7 @@ def _evaluating(kind: Recurrence) -> EvalFn:
         parts = []
         for number in range(directions):
             is_reverse = attrs["direction"] == "reverse" or number == 1
-            parts.append(_run(domain, kind, given, (number, is_reverse), attrs))
+            parts.append(_run(domain, kind, given, direction=(number, is_reverse), attrs=attrs))
         axis = 1 if attrs[OUTPUT] == 0 else 0
         return np.stack([part[attrs[OUTPUT]] for part in parts], axis=axis)
 
@@ -178,7 +183,9 @@ def _run(
     rows, hidden = recurrent.shape
     bias = given[_BIAS][number] if _BIAS in given else np.zeros(2 * rows, x.dtype)
     peepholes = given[_PEEPHOLES][number] if _PEEPHOLES in given else None
-    layer = _Layer(weights, recurrent, bias[:rows], bias[rows:], peepholes, attrs)
+    layer = _Layer(
+        weights, recurrent, bias[:rows], own_bias=bias[rows:], peepholes=peepholes, attrs=attrs
+    )
     zeros = np.zeros((samples, hidden), x.dtype)
     state = given[_STATE][number] if _STATE in given else zeros
     cell = given[_CELL][number] if _CELL in given else zeros
@@ -190,7 +197,7 @@ def _run(
         alive = step < lengths
         taken = x[np.where(alive, places, 0), np.arange(samples)]
         product = domain.add(domain.matmul(taken, layer.weights.T), layer.bias)
-        new_state, new_cell = kind.step(domain, product, state, cell, layer)
+        new_state, new_cell = kind.step(domain, product, (state, cell), layer)
         state = np.where(alive[:, None], new_state, state)
         cell = np.where(alive[:, None], new_cell, cell)
         states[places[alive], np.flatnonzero(alive)] = new_state[alive]
