@@ -209,9 +209,9 @@ class ExportContext:
     ) -> None:
         """Add an ONNX node with these outputs; one without a name is absent, or gets a new one."""
         names, schema = list(outputs), standard_schema(op_type, self.opset)
+        optional = [one.option is schema.FormalParameterOption.Optional for one in schema.outputs]
         for place, name in enumerate(names):
-            is_optional = schema.outputs[place].option is schema.FormalParameterOption.Optional
-            if not name and not is_optional:
+            if not name and not optional[min(place, len(optional) - 1)]:  # the last may be many
                 names[place] = self._inner(op_type)
         while not names[-1]:
             names.pop()

@@ -147,7 +147,7 @@ def beyond() -> onnx.ModelProto:
 
 def padded_alike() -> onnx.ModelProto:
     """Windows padded to SAME: by a number where the stride is 1, and where it divides the size."""
-    same = {"kernel_shape": [3, 2], "auto_pad": "SAME_UPPER"}
+    same: dict[str, Any] = {"kernel_shape": [3, 2], "auto_pad": "SAME_UPPER"}
     return model_of(
         [
             node("Conv", ["x", "w"], ["c"], **same),
