@@ -63,7 +63,7 @@ def add(x: Tensor, y: Tensor, p: Ints) -> Sides:
     return (
         ops.Transpose(x, perm=p) + ops.Transpose(y, perm=p),
         ops.Transpose(x + y, perm=p),
-        x.shape == y.shape,
+        x.rank == y.rank,
     )
 
 
@@ -73,7 +73,7 @@ def mul(x: Tensor, y: Tensor, p: Ints) -> Sides:
     return (
         ops.Transpose(x, perm=p) * ops.Transpose(y, perm=p),
         ops.Transpose(x * y, perm=p),
-        x.shape == y.shape,
+        x.rank == y.rank,
     )
 
 
@@ -165,6 +165,56 @@ take = inward(
     "A slice of a transposed tensor is the transpose of a slice, so only what is read is moved.",
     TRANSPOSED,
 )
+
+
+def _channels_last(op: str, rank: int, word: str) -> Rule:
+    last, first = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x, c = v["x"], v["c"]
+        inside = Apply(op, (x, ops.Transpose(c, perm=first)), {})
+        outside = Apply(op, (ops.Transpose(x, perm=last), c), {})
+        return outside, ops.Transpose(inside, perm=last), x.rank == rank, c.rank == rank
+
+    return declared(
+        f"transpose/{op.lower()}-channels-last-{rank}d",
+        f"A constant {word} for channels that lie last is applied while they lie first, as "
+        "convolutions have them: the transposes around what is between two of them meet.",
+        {"x": "Tensor", "c": "Weight"},
+        sides,
+    )
+
+
+channels_last = [
+    _channels_last(op, rank, word)
+    for op, word in (("Add", "addend"), ("Mul", "factor"))
+    for rank in (3, 4, 5)
+]
+
+
+def _padded_last(rank: int) -> Rule:
+    last, first = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
+    names = [f"{end}{axis}" for end in "ab" for axis in range(rank)]
+
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x, pads = v["x"], [v[name] for name in names]
+        moved = tuple(pads[start + axis] for start in (0, rank) for axis in first)
+        return (
+            ops.Pad(ops.Transpose(x, perm=last), pads=tuple(pads), value=v["value"]),
+            ops.Transpose(ops.Pad(x, pads=moved, value=v["value"]), perm=last),
+            x.rank == rank,
+        )
+
+    return declared(
+        f"transpose/pad-channels-last-{rank}d",
+        "A border around channels that lie last is added while they lie first, as convolutions "
+        "have them.",
+        {"x": "Tensor", **dict.fromkeys(names, "Int"), "value": "Float"},
+        sides,
+    )
+
+
+padded_last_3d, padded_last_4d = _padded_last(3), _padded_last(4)
 
 
 @rule("transpose/heads-of-part")
