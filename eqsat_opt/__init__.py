@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from eqsat_opt.deferral import defer_sympy
+
 if TYPE_CHECKING:
     from eqsat_opt.api import Result, bench, explain, optimize
     from eqsat_opt.options import Options
@@ -34,6 +36,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+defer_sympy()
 
 _HOMES = {
     "Options": "eqsat_opt.options",

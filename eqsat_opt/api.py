@@ -34,6 +34,8 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.optimising import (
+    PLANNING,
+    TUNING,
     AnyModel,
     Outcome,
     Progress,
@@ -44,7 +46,6 @@ from eqsat_opt.optimising import (
     session_options,
 )
 from eqsat_opt.options import Options, chosen_options
-from eqsat_opt.plan_form import PLAN_SHARE, PLANNING, require_plan, with_plan
 from eqsat_opt.report import Hint, Report
 from eqsat_opt.reporting import find_hints, rule_notes
 from eqsat_opt.rules.near_misses import near_misses
@@ -70,13 +71,6 @@ from eqsat_opt.select.stages import (
     write_stage,
 )
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
-from eqsat_opt.tuned_form import (
-    PORTABLE_SHARE,
-    TUNING,
-    require_runtimes,
-    tuned_destination,
-    with_tuned,
-)
 
 if TYPE_CHECKING:
     from eqsat_opt.comparison import CompareSettings, Comparison
@@ -172,8 +166,19 @@ def _run(
     deadline: Deadline,
 ) -> Result:
     require_custom_ops(options.custom_ops)
-    require_runtimes(options)
-    require_plan(options, model, output, options.tuned)
+    if options.tuned is not None or options.runtimes:  # half of the package hangs on these two
+        from eqsat_opt.tuned_form import (
+            PORTABLE_SHARE,
+            require_runtimes,
+            tuned_destination,
+            with_tuned,
+        )
+
+        require_runtimes(options)
+    if options.plan is not None:
+        from eqsat_opt.plan_form import PLAN_SHARE, require_plan, with_plan
+
+        require_plan(options, model, output, options.tuned)
     for backend in options.portable_backends:
         load_backend(backend)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
@@ -245,13 +250,14 @@ def _run(
                 raise
             raise PlanError(f"{error}; {report.output} is written, {options.plan} not") from error
         report, plan = planned or (report, None)
-    hints = faults.contain(
-        "report",
-        partial(_hints, report, outcome, options),
-        "what a further run might add is not known",
-        also=(EqsatError,),
-    )
-    report = replace(report, hints=hints or ())
+    if not faults.found:  # what failed in this run would fail in a search for a hint
+        hints = faults.contain(
+            "report",
+            partial(_hints, report, outcome, options),
+            "what a further run might add is not known",
+            also=(EqsatError,),
+        )
+        report = replace(report, hints=hints or ())
     late = [text for text in faults.warnings if text not in report.warnings]
     report = replace(report, warnings=(*report.warnings, *late))
     return Result(result, report, outcome.proposal, plan)

@@ -26,7 +26,6 @@ from eqsat_opt.contest.sizing import find_sizes, has_doubt
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.energy import MeteredEnergy, energy_text, metered_energy
-from eqsat_opt.cost.in_plans import PlanPricer
 from eqsat_opt.cost.metrics import (
     ENERGY,
     METRICS,
@@ -37,7 +36,6 @@ from eqsat_opt.cost.metrics import (
     require_priced,
     with_ties_broken,
 )
-from eqsat_opt.cost.on_device import MeasuredPricer, is_measured_gpu
 from eqsat_opt.cost.pricing import PRECISION, Pricer
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.cost.recorded import RecordedPricer, load_recorded
@@ -66,7 +64,6 @@ from eqsat_opt.precision import Precision
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
-from eqsat_opt.runtime.backends.gpu import device_backend
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
@@ -79,10 +76,13 @@ from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal, SearchOptions
 
 if TYPE_CHECKING:
+    from eqsat_opt.cost.in_plans import PlanPricer
     from eqsat_opt.rules import Rule
 
 __all__ = [
     "CALIBRATION",
+    "PLANNING",
+    "TUNING",
     "AnyModel",
     "Outcome",
     "Progress",
@@ -198,6 +198,10 @@ def pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
     Raises:
         OptionError: there is no such target, or its model of energy does not fit.
     """
+    # These load what knows the kernels of other devices.
+    from eqsat_opt.cost.on_device import MeasuredPricer, is_measured_gpu
+    from eqsat_opt.runtime.backends.gpu import device_backend
+
     energy = _energy(options)
     assert not isinstance(energy, MeteredEnergy)
     precision = Precision(options.precision)
@@ -290,10 +294,15 @@ def open_plan_pricer(
         beside: names of those that run outside of them.
         deadline: of the search for which prices are wanted.
     """
+    from eqsat_opt.cost.in_plans import PlanPricer  # only plans need it
+
     with open_pricer(options, *inside, *beside) as pricer:
         pricer.calibrate(deadline.share(CALIBRATION))
         yield PlanPricer(pricer, (*options.portable_backends, *inside))
 
+
+TUNING, PLANNING = "tune", "plan"
+"""The stages of further forms; what was to be written beside them is written before."""
 
 _SEARCH = 0.7
 """Share of the time left after loading that the search gets; the rest is for check and race."""

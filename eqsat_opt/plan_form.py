@@ -24,6 +24,7 @@ from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.ir.stored_tensors import stored_tensors
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.optimising import (
+    PLANNING,
     AnyModel,
     Outcome,
     Progress,
@@ -55,10 +56,7 @@ from eqsat_opt.select.planning import Draft, drafts, planned_for, planned_here, 
 from eqsat_opt.select.proposal import propose, repropose
 from eqsat_opt.select.raising import Raised
 
-__all__ = ["PLANNING", "PLAN_SHARE", "device_drafts", "require_plan", "with_plan"]
-
-PLANNING = "plan"
-"""The stage of plans; what was to be written beside them is written before."""
+__all__ = ["PLAN_SHARE", "device_drafts", "require_plan", "with_plan"]
 
 PLAN_SHARE = 0.7
 """Share of the budget that comes before plans where one is made."""

@@ -34,6 +34,7 @@ from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.ir.stored import as_stored
 from eqsat_opt.optimising import (
     CALIBRATION,
+    TUNING,
     AnyModel,
     Outcome,
     Progress,
@@ -51,7 +52,7 @@ from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import repropose
 
-__all__ = ["PORTABLE_SHARE", "TUNING", "require_runtimes", "tuned_destination", "with_tuned"]
+__all__ = ["PORTABLE_SHARE", "require_runtimes", "tuned_destination", "with_tuned"]
 
 PORTABLE_SHARE = 0.6
 """Share of the budget that the portable result gets where a tuned form is made as well."""
@@ -151,9 +152,6 @@ def require_runtimes(options: Options) -> None:
             "runtimes race for the form of this machine; name its file with --tuned (tuned=)"
         )
 
-
-TUNING = "tune"
-"""The stage of the tuned form; what was to be written beside it is written before."""
 
 _TUNED_WRITING, _TUNED_READING = 2, 4
 """How often the tuned form has all weights written, and how often they are read before anything is

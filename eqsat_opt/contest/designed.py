@@ -227,11 +227,6 @@ def _meets_maxima(graph: onnx.GraphProto, name: str) -> bool:
     return False
 
 
-def unpromised(graph: onnx.GraphProto, names: Sequence[str]) -> list[str]:
-    """Inputs for which NaN is not tried, since no class promises what becomes of it."""
-    return [name for name in names if _meets_maxima(graph, name)]
-
-
 _LETS_THROUGH = {
     "Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose", "Slice", "Add",
 }  # fmt: skip

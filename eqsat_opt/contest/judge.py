@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,8 @@ class Judge:
 
         Who differs by less than that is excused. In the default class, whoever differs by more is
         accused, however small the difference is, if it shows without the runtime's fusions too;
-        and an infinity that these hide in the original has to be in the other model.
+        and an infinity that these hide in the original has to be in the other model. In `bitexact`
+        no bit may differ but by what libraries compute in another order.
         """
         reference, own = self.reference, self.reference.own
         if own is None or (own.rounds and not self._hides_infinities):
@@ -114,7 +115,12 @@ class Judge:
             is_within_floor(one, left, scale)
             for one, left, scale in zip(found, reference.outputs[0], self._scales, strict=True)
         )
-        is_needed = self.numerics != "bitexact" and (is_wrong or (is_strict and not is_near))
+        is_exact = self._is_own and self.numerics == "bitexact"
+        is_needed = (
+            is_exact and any(one.max_abs for one in found)
+            if self.numerics == "bitexact"
+            else is_wrong or (is_strict and not is_near)
+        )
         if not (is_needed or self._hides_infinities):
             return found
         if not reference.has_time(TO_EXCUSE if is_wrong else _TO_ACCUSE):
@@ -147,17 +153,24 @@ class Judge:
         is_strict: bool,
     ) -> tuple[Difference, ...]:
         reference, class_ = self.reference, self._tolerance
-        granted = 0.0 if is_strict and own.knows_sums else class_
+        granted = 0.0 if is_strict and own.knows_sums(self.numerics) else class_
+        is_exact = self.numerics == "bitexact" and not own.rounds and own.knows_sums(self.numerics)
         worst: dict[str, Difference] = {}
         plain: Runner | None = None
         for feeds, left, right in zip(reference.feeds, reference.outputs, results, strict=True):
             movement = own.of(feeds, left, self.numerics)
-            judged = self._moved(left, right, movement.allowed, class_)
-            near = self._moved(left, right, movement.allowed, granted)
+            moved = partial(self._moved, is_least=is_exact)
+            judged = moved(left, right, movement.allowed, class_)
+            near = moved(left, right, movement.allowed, granted)
             if self._hides_infinities or any(one.why for one in near):
                 plain = plain or self.open_candidate(self.model, own.plain_options)
                 values = plain.run(feeds)
-                again = self._moved(movement.plain, values, movement.allowed_plain, granted)
+                again = moved(movement.plain, values, movement.allowed_plain, granted)
+                if is_exact:  # in sessions of both modes no bit may be another
+                    judged = [
+                        one if other.why else other
+                        for one, other in zip(judged, again, strict=True)
+                    ]
                 judged = [
                     other
                     if other.why and not one.why and (two.why or not np.isfinite(other.max_rel))
@@ -174,6 +187,8 @@ class Judge:
         actual: Sequence[Any],
         movement: Sequence[Any],
         tolerance: float,
+        *,
+        is_least: bool = False,
     ) -> list[Difference]:
         return [
             compare_moving(
@@ -185,6 +200,7 @@ class Judge:
                 allowed=moves,
                 exact=self.numerics == "bitexact",
                 judged_as=self._judged_as(name),
+                is_least=is_least,
             )
             for name, left, right, scale, moves in zip(
                 self.reference.names, expected, actual, self._scales, movement, strict=True

@@ -39,12 +39,13 @@ _NEIGHBOURS, _DRAWS = 2, 3
 """Runs on inputs beside the given ones, and with errors in the sums."""
 
 _CLASS: Mapping[str, float] = {
-    "bitexact": 0.0,
+    "bitexact": 1.0,
     "reassociate": 1.0,
     "refactor": 8.0,
     "relaxed": 64.0,
 }
-"""How many times its own movement a numerics class may move an output."""
+"""How many times its own movement a numerics class may move an output; in `bitexact` only what
+libraries move counts, and the bound of the class besides."""
 
 _EXACT = 2.0**10
 """Whole numbers up to this are flags, gates and counts, which nobody rounds."""
@@ -104,10 +105,12 @@ class OwnMovement:
         """The original without the runtime's own fusions."""
         return self._open(self._model, self.plain_options)
 
-    @property
-    def knows_sums(self) -> bool:
+    def knows_sums(self, numerics: str) -> bool:
         """Whether it is known how far other orders of its sums move it."""
-        return self._noisy is not None
+        return self._drawing(numerics) is not None
+
+    def _drawing(self, numerics: str) -> Runner | None:
+        return self._by_libraries if numerics == "bitexact" else self._noisy
 
     @cached_property
     def narrow(self) -> Mapping[str, str]:
@@ -117,6 +120,10 @@ class OwnMovement:
     @cached_property
     def _noisy(self) -> Runner | None:
         return self._changed(noisy(self._structure, partly=True))
+
+    @cached_property
+    def _by_libraries(self) -> Runner | None:
+        return self._changed(noisy(self._structure, partly=True, by_libraries=True))
 
     @cached_property
     def _other_zeros(self) -> Runner | None:
@@ -146,24 +153,30 @@ class OwnMovement:
         """
         key = (id(feeds), numerics)
         if key not in self._known:
-            measured = self._measured(feeds, outputs, _CLASS[numerics], draws=_DRAWS * is_drawn)
+            measured = self._measured(feeds, outputs, numerics, draws=_DRAWS * is_drawn)
             self._known[key] = (feeds, measured)
         return self._known[key][1]
 
     def release(self) -> None:
         """Let the loaded models go; what is known stays."""
-        for name in ("_whole", "plain", "_noisy", "_other_zeros"):
+        for name in ("_whole", "plain", "_noisy", "_by_libraries", "_other_zeros"):
             self.__dict__.pop(name, None)
 
-    def _measured(self, feeds: Feeds, outputs: Sequence[Any], times: float, draws: int) -> Movement:
+    def _measured(
+        self, feeds: Feeds, outputs: Sequence[Any], numerics: str, draws: int
+    ) -> Movement:
+        times = _CLASS[numerics]
         plain = tuple(self.plain.run(feeds))
         beside: list[Sequence[Any]] = [plain]
         generator = np.random.default_rng(0)
-        for _ in range(_NEIGHBOURS if draws else 0):
+        is_exact = numerics == "bitexact"  # other inputs are no matter of what libraries do
+        for _ in range(_NEIGHBOURS if draws and not is_exact else 0):
             moved = neighbouring(feeds, generator)
             beside.extend(_runs(self._whole, moved, 1))
         zeros = [(plain, run) for run in _runs(self._other_zeros, feeds, 1)]
-        drawn = [(plain, run) for run in _runs(self._noisy if draws else None, feeds, draws)]
+        drawn = [
+            (plain, run) for run in _runs(self._drawing(numerics) if draws else None, feeds, draws)
+        ]
         allowed: list[Array | None] = []
         without: list[Array | None] = []
         for i, own in enumerate(outputs):
@@ -175,7 +188,7 @@ class OwnMovement:
                 allowed.append(_where_known(moves, [*seen, *other], unknown))
                 without.append(_where_known(moves, other, unknown))
             else:
-                allowed.append(_other_movement([*seen, *other, *unknown], times))
+                allowed.append(_other_movement([*seen, *other, *unknown]))
                 without.append(allowed[-1])
         return Movement(plain, tuple(allowed), tuple(without))
 
@@ -193,7 +206,7 @@ Pairs: TypeAlias = Sequence[tuple[Any, Any]]
 
 def _float_movement(seen: Pairs, drawn: Pairs, zeros: Pairs, times: float) -> Array | None:
     if any(np.shape(a) != np.shape(b) for a, b in (*seen, *drawn, *zeros)):
-        return None if times else np.zeros(np.shape(seen[0][0]))
+        return None
     own = seen[0][0]
     result = np.zeros(own.shape)
     for factor, pairs in ((_MEASURED * times, seen), (_DRAWN * times, drawn)):
@@ -236,13 +249,11 @@ def _distance(a: Any, b: Any) -> Array:
     return result
 
 
-def _other_movement(pairs: Pairs, times: float) -> Array | None:
+def _other_movement(pairs: Pairs) -> Array | None:
     """Infinity where integers change; ``None`` for what is no tensor or changes its shape."""
     own = pairs[0][0]
     if not isinstance(own, np.ndarray):
         return None
-    if not times:
-        return np.zeros(own.shape)
     if any(np.shape(b) != own.shape for _, b in pairs):
         return None
     moves = np.zeros(own.shape, bool)

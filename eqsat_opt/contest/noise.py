@@ -95,13 +95,21 @@ _SINGLE = {
 } | {name for name, function in FUNCTIONS.items() if "exact" not in function.traits} - _EXACT_OPS
 
 
-def noisy(model: onnx.ModelProto, *, partly: bool = False) -> onnx.ModelProto | None:
+_ROUNDED = {"Add", "Sub", "Mul", "Div", "Sqrt", "Reciprocal", "Mod", "Fmod"}
+"""Operators of which IEEE 754 fixes every bit."""
+
+
+def noisy(
+    model: onnx.ModelProto, *, partly: bool = False, by_libraries: bool = False
+) -> onnx.ModelProto | None:
     """The model with random errors in it; ``None`` if it has what this does not know.
 
     Args:
         model: with its types inferred where they are no floats of one kind; its file may be needed
             for its weights.
         partly: whether an operator that is not known gets an error relative to its results.
+        by_libraries: whether only what libraries are free to compute in several ways gets errors:
+            long sums and functions, in whatever order the graph is.
     """
     opset = _opset(model)
     if opset < _LEAST_OPSET or (model.functions and not partly):
@@ -121,7 +129,8 @@ def noisy(model: onnx.ModelProto, *, partly: bool = False) -> onnx.ModelProto | 
         result.graph.initializer.append(numpy_helper.from_array(scalar, name))
     for number, node in enumerate(model.graph.node):
         kind = types.get(node.output[0], 0) if node.output else 0
-        if _is_exact(node) or kind not in _EPSILON:
+        is_fixed = _is_exact(node) or (by_libraries and node.op_type in _ROUNDED)
+        if is_fixed or kind not in _EPSILON:
             result.graph.node.append(node)
             continue
         prefix = f"noise.{number}"

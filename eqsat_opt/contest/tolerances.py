@@ -187,6 +187,7 @@ def compare_moving(
     allowed: Any | None,
     exact: bool = False,
     judged_as: str = "",
+    is_least: bool = False,
 ) -> Difference:
     """Compare element by element with how far the original itself moves.
 
@@ -199,6 +200,7 @@ def compare_moving(
         allowed: what `Movement.allowed` says of the output.
         exact: whether no integer may differ.
         judged_as: the element type in which it was computed, if it is not that of the output.
+        is_least: whether both bounds have to be kept, that of the class and what moves.
     """
     known = compare_values(
         name, expected, actual=actual, scale=scale, tolerance=tolerance, exact=exact,
@@ -233,6 +235,8 @@ def compare_moving(
         granted = known.tolerance * scale.deviation + _ROUNDING[dtype] * scale.largest
     error = np.abs(wide[both] - other[both])
     limit = np.maximum(granted, _floor(dtype, scale.largest) + allowed[both])
+    if is_least:
+        limit = np.minimum(granted, allowed[both])
     worst = int(np.argmax(error - limit))
     unit = scale.deviation or scale.largest or 1.0
     is_wrong = bool(error[worst] > limit[worst])

@@ -19,6 +19,7 @@ from eqsat_opt.cost.metrics import LAUNCH_US, TIME
 from eqsat_opt.cost.operators import analytic_price
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.errors import ModelError
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.content import operator_counts
 from eqsat_opt.ir.fixing import fixed_model
@@ -83,7 +84,10 @@ def _fixed_sizes(
         return
     numerics = Numerics.parse(options.numerics)
     exact = options.numerics == "bitexact"
-    there = normalise(import_model(fixed_model(model, sizes), exact=exact), numerics=numerics)
+    try:
+        there = normalise(import_model(fixed_model(model, sizes), exact=exact), numerics=numerics)
+    except ModelError:  # sizes that nobody has run the model at may contradict it
+        return
     # What a search would find besides comes on top.
     after = sum(report.operators_after.values())
     folded = after - operator_counts(export_model(there)).total()

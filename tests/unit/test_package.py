@@ -48,6 +48,44 @@ def test_import_is_light() -> None:
     assert loaded.isdisjoint(HEAVY)
 
 
+UNNEEDED = {
+    "cudnn", "cupy", "egglog", "highspy", "jinja2", "matplotlib", "mpmath", "networkx", "nvmath",
+    "openvino", "ortools", "pandas", "pynvml", "scipy", "sklearn", "sympy", "torch", "z3",
+    "eqsat_opt.comparison", "eqsat_opt.contest.planned", "eqsat_opt.contest.tuned",
+    "eqsat_opt.cost.on_device", "eqsat_opt.plan_form", "eqsat_opt.runtime.backends.generated",
+    "eqsat_opt.runtime.backends.gpu", "eqsat_opt.runtime.planning", "eqsat_opt.search",
+    "eqsat_opt.tuned_form",
+}  # fmt: skip
+"""What a quick run of a portable model has no use for, and takes a while to load."""
+
+
+def test_a_quick_run_loads_what_it_uses(tmp_path: Path) -> None:
+    line = ["optimize", "zoo:squeezenet@tiny", "--effort", "quick", "--no-race", "-q"]
+    line += ["--store", "", "-o", str(tmp_path / "made.onnx")]
+    done = python(
+        "import json, sys; from eqsat_opt.cli.app import run; "
+        f"code = run({line}); print(json.dumps(sorted(sys.modules))); sys.exit(code)"
+    )
+    assert done.returncode == 0, done.stderr
+    assert UNNEEDED.isdisjoint(json.loads(done.stdout))
+
+
+def test_sympy_is_loaded_when_dimensions_are_computed_with() -> None:
+    """And whoever imports it gets the real one, before that and after."""
+    program = (
+        "import sys, eqsat_opt, onnx_ir; assert 'sympy' not in sys.modules; "
+        "dim = onnx_ir.SymbolicDim('Max(a, 3)'); assert 'sympy' not in sys.modules; "
+        "{} assert str((dim + 1).value) == 'Max(3, a) + 1', dim + 1; "
+        "import sympy.core.add; assert sympy.core.add.Add is sympy.Add; "
+        "assert onnx_ir.SymbolicDim(sympy.Symbol('q')).value == 'q'; "
+        "assert onnx_ir.__spec__.loader is onnx_ir.__loader__; "
+        "assert not any('eqsat' in type(finder).__module__ for finder in sys.meta_path)"
+    )
+    for first in ("", "import sympy;"):
+        done = python(program.format(first))
+        assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", modules())
 def test_public_names_exist(name: str) -> None:
     module = importlib.import_module(name)
@@ -91,6 +129,7 @@ def test_every_room_has_an_import_contract() -> None:
         "__main__",
         "children",
         "deadline",
+        "deferral",
         "errors",
         "files",
         "numerics",
