@@ -151,6 +151,16 @@ class Kernel:
         )
         return replace(self, operands=operands, steps=steps)
 
+    @property
+    def _places(self) -> set[int]:
+        """The operands that say places in others, of which the first one always exists."""
+        return {
+            operand
+            for step in self.steps
+            for i, operand in enumerate(step.operands)
+            if get_op(step.op).element_types.get(i) == "int64"
+        }
+
     def to_graph(self) -> Graph:
         """A graph of its own with seeded random weights, to be exported and measured."""
         inputs: list[str] = []
@@ -162,9 +172,11 @@ class Kernel:
             types[name] = operand.type
             if operand.const:
                 # What it is made from says all of it, and takes less time to read than its bytes.
-                seed = f"{operand.type} {operand.value} {i}"
+                value = 0.0 if i in self._places else operand.value
+                seed = f"{operand.type} {value} {i}"
                 digest = hashlib.blake2b(seed.encode(), digest_size=16).hexdigest()
-                constants[name] = Constant(operand.type, digest, partial(_weight, operand, i))
+                weight = partial(_weight, replace(operand, value=value), i)
+                constants[name] = Constant(operand.type, digest, weight)
             else:
                 inputs.append(name)
         nodes = []
@@ -216,6 +228,8 @@ def _weight(operand: Operand, index: int) -> npt.NDArray[Any]:
     rng = np.random.default_rng(index)
     size = operand.type.static_size()
     few = min(size, _DRAWN)
-    # Positive and near 1, so that divisions, roots and logarithms stay ordinary numbers.
-    drawn = rng.integers(0, 2, few) if dtype.kind in "iub" else rng.uniform(0.5, 1.5, few)
+    # Positive and near 1, so that divisions, roots and logarithms stay ordinary numbers, and
+    # whole numbers divide too.
+    least = 0 if dtype.kind == "b" else 1
+    drawn = rng.integers(least, 2, few) if dtype.kind in "iub" else rng.uniform(0.5, 1.5, few)
     return np.resize(drawn.astype(dtype), shape)

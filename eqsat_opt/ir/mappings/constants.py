@@ -60,16 +60,17 @@ def _count(call: Call, context: ImportContext) -> Dim:
     except Untranslatable:
         arrays = []
     if arrays:
-        first, limit, step = (float(scalar(array)) for array in arrays)
-        expect(step != 0)
-        return max(0, math.ceil((limit - first) / step))
+        first, limit, step = arrays
+        distance, by = float(scalar(limit - first)), float(scalar(step))  # as runtimes round them
+        expect(by != 0)
+        return max(0, math.ceil(distance / by))
     try:
-        (low,), (high,), (by,) = map(context.dims, call.inputs)
+        (low,), (high,), (stride,) = map(context.dims, call.inputs)
     except Untranslatable:
         return context.open_dim(call.outputs[0], 0)
-    if not isinstance(by, int) or by < 1 or not is_size(high - low):
+    if not isinstance(stride, int) or stride < 1 or not is_size(high - low):
         return context.open_dim(call.outputs[0], 0)
-    return floor_div(high - low + (by - 1), by)
+    return floor_div(high - low + (stride - 1), stride)
 
 
 @writes("Range")

@@ -208,7 +208,8 @@ _add(
 
 def _is_narrower(configuration: Configuration, axis: int) -> bool:
     pairs = list(zip(_shape(configuration), _shape(configuration, 1), strict=True))
-    del pairs[axis]
+    if axis >= 0:  # an axis that is counted from the end is one of the others
+        del pairs[axis]
     return any(size != other for size, other in pairs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -144,7 +145,8 @@ def ranges(op: str, values: Values) -> Iterator[Configuration]:
         for dtype in ("int32", "int64", "float32", "float64"):
             part = 0.1 if dtype.startswith("float") else 1
             operands = [np.asarray(value * part, dtype) for value in (first, limit, step)]
-            size = len(np.arange(first * part, limit * part, step * part, dtype=dtype))
+            distance = float(operands[1] - operands[0])
+            size = max(0, math.ceil(distance / float(operands[2])))
             yield Exported(op, operands, {"shape": (size,)}, opset)
             if part < 1 and size:
                 yield Imported(op, op, list(map(Fixed, operands)), {}, opset)
