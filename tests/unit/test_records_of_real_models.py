@@ -71,7 +71,7 @@ def assert_same(one: onnx.ModelProto, feeds: Mapping[str, Array]) -> onnx.ModelP
     for other in (found, written):
         for was, now in zip(run(one, feeds), run(other, feeds), strict=True):
             np.testing.assert_array_equal(was, now)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 # ** Range **
@@ -124,16 +124,19 @@ def test_a_range_of_which_data_decide_is_typed_as_it_is_declared() -> None:
 
 def resized(opset: int, sizes: bool) -> onnx.ModelProto:
     """To the size of another image, as a pyramid of features does, or by scales."""
+    how: dict[str, Any] = {
+        "mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor",
+    }  # fmt: skip
     nodes = [
         node("Shape", ["y"], ["sy"], start=2),
         node("Shape", ["x"], ["sx"], end=2),
         node("Concat", ["sx", "sy"], ["sizes"], axis=0),
-        node("Resize", ["x", "", "", "sizes"] if sizes else ["x", "", "scales"], ["r"],
-             mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
+        node("Resize", ["x", "", "", "sizes"] if sizes else ["x", "", "scales"], ["r"], **how),
         node("Relu", ["r"], ["z"]),
-    ]  # fmt: skip
-    image: Shape = ["N", 3, "H", "W"]
-    inputs = {"x": (F32, image), "y": (F32, ["N", 3, "H2", "W2"])}
+    ]
+    inputs: dict[str, tuple[int, Shape]] = {
+        "x": (F32, ["N", 3, "H", "W"]), "y": (F32, ["N", 3, "H2", "W2"]),
+    }  # fmt: skip
     constants = {"scales": np.array([1, 1, 2, 1.5], np.float32)}
     return model(nodes, inputs, {"z": (F32, ["N", 3, "A", "B"])}, constants, opset)
 
@@ -165,7 +168,7 @@ def test_a_size_times_a_scale_is_rounded_as_the_runtime_does() -> None:
 
 @pytest.mark.parametrize("mode", ["cubic", "linear"])
 def test_what_the_record_does_not_say_stays_opaque_with_a_type(mode: str) -> None:
-    attrs = {"antialias": 1} if mode == "linear" else {}
+    attrs: dict[str, Any] = {"antialias": 1} if mode == "linear" else {}
     nodes = [node("Resize", ["x", "", "scales"], ["y"], mode=mode, **attrs)]
     scales = {"scales": np.array([1, 1, 2, 2], np.float32)}
     one = model(nodes, {"x": (F32, ["N", 1, 4, 5])}, {"y": (F32, None)}, scales, opset=19)
@@ -209,7 +212,7 @@ def recurrent(outputs: Sequence[str], twice: bool = False) -> onnx.ModelProto:
         "y2": (F32, ["T", 2, "N", 3]), "h2": (F32, [2, "N", 3]),
     }  # fmt: skip
     operands = ["x", "w", "r", "", "lengths", "", "state"]
-    attrs = {"hidden_size": 3, "direction": "bidirectional"}
+    attrs: dict[str, Any] = {"hidden_size": 3, "direction": "bidirectional"}
     nodes = [node("LSTM", operands, outputs, name="first", **attrs)]
     if twice:
         nodes.append(node("LSTM", operands, ["y2", "h2"], name="second", **attrs))
@@ -284,7 +287,9 @@ def test_sums_that_are_no_products_of_matrices_keep_their_values(equation: str) 
     terms = equation.partition("->")[0].split(",")
     names = [f"x{i}" for i in range(len(terms))]
     rank = {"ii": 2, "i...": 3}
-    shapes = {n: (F32, [3] * rank.get(t, 2)) for n, t in zip(names, terms, strict=True)}
+    shapes: dict[str, tuple[int, list[int]]] = {
+        n: (F32, [3] * rank.get(t, 2)) for n, t in zip(names, terms, strict=True)
+    }
     one = model([node("Einsum", names, ["y"], equation=equation)], shapes, {"y": (F32, None)})
     graph = graph_of(one)
     rng = np.random.default_rng(0)
