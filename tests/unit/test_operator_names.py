@@ -28,12 +28,12 @@ HELD: dict[str, dict[str, str]] = {
             "Min Neg Not PRelu Pad RNN ReduceMax ReduceMin Relu Reshape Sigmoid Sign Slice "
             "Softmax Sub Tanh TopK Transpose Where",
         "contest/noise.py":
-            "Abs Add And ArgMax ArgMin AveragePool Cast Celu Clip Conv ConvTranspose CumSum "
-            "Div Elu Equal Expand GRU GatherND Gelu GlobalAveragePool GlobalMaxPool Greater "
-            "GreaterOrEqual IsNaN LSTM LeakyRelu Less LessOrEqual LogSoftmax MatMul Max "
-            "MaxPool Min Mish Mod Mul Neg Not Or PRelu Pad Pow RNN Range Reciprocal ReduceMax "
-            "ReduceMean ReduceMin ReduceSum Relu Resize ReverseSequence Round ScatterElements "
-            "ScatterND Selu Sigmoid Sign Softmax Softplus Sqrt Sub Swish TopK Where Xor",
+            "Abs Add And ArgMax ArgMin AveragePool Cast Celu Clip Conv ConvTranspose CumSum Div "
+            "Elu Equal Expand GRU GatherND Gelu GlobalAveragePool GlobalMaxPool Greater "
+            "GreaterOrEqual IsNaN LSTM LeakyRelu Less LessOrEqual LogSoftmax MatMul Max MaxPool "
+            "Min Mish Mod Mul Neg Not Or PRelu Pad Pow RNN Range Reciprocal ReduceMax ReduceMean "
+            "ReduceMin ReduceSum Relu Resize ReverseSequence Round ScatterElements ScatterND Selu "
+            "Sigmoid Sign Softmax Softplus Sqrt Sub Swish TopK Where Xor",
         "ir/computed_shapes.py": "Reshape Resize TopK",
         "ir/contradictions.py": "Conv ConvTranspose Reshape",
         "ir/export_context.py": "Add Concat Div Gather Mod Mul Sub",
