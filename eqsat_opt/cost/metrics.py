@@ -24,6 +24,7 @@ __all__ = [
     "ENERGY",
     "LAUNCH_US",
     "METRICS",
+    "SHAPE_US",
     "TIME",
     "WEIGHT_BYTES",
     "WORKSPACE",
@@ -40,6 +41,12 @@ LAUNCH_US = 0.29
 """Cost of one more node inside an onnxruntime session, which isolated timings leave out.
 
 Measured with onnxruntime 1.31.1 as the difference between chains of 20 and 220 tiny nodes.
+"""
+
+SHAPE_US = 1.5
+"""Cost of computing a shape while a model runs: Shape, Gather and Concat, which no kernel includes.
+
+Measured with onnxruntime 1.32 as the difference between reshapes to constant and computed shapes.
 """
 
 TIME = "time_us"

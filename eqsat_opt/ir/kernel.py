@@ -10,12 +10,13 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.ir.dims import Dim, evaluate_dim
+from eqsat_opt.ir.dims import Dim, SymDim, evaluate_dim
 from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
 from eqsat_opt.ir.ops import get_op
@@ -133,6 +134,22 @@ class Kernel:
         for type_ in (*(o.type for o in self.operands), *(self.types[i] for i in self.outputs)):
             total = total + type_.bytes
         return total
+
+    @cached_property
+    def open_shapes(self) -> int:
+        """How many shapes have to be computed in each run, since their sizes are symbolic.
+
+        A size that an operand has in the same place needs no computing, nor does one more.
+        """
+        found = 0
+        for step in self.steps:
+            target = dict(step.attrs).get("shape")
+            if isinstance(target, tuple):
+                given = self.types[step.operands[0]].shape
+                pairs = zip_longest(target, given[: len(target)])
+                open_ = sum(isinstance(dim, SymDim) and dim != own for dim, own in pairs)
+                found += open_ > 1
+        return found
 
     def with_sizes(self, sizes: dict[str, int]) -> Kernel:
         """The same kernel with symbolic dimensions replaced."""

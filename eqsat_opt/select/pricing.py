@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.cost.metrics import METRICS, TIME, columns
+from eqsat_opt.cost.metrics import METRICS, SHAPE_US, TIME, columns
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.ir.dims import Dim, literal
 from eqsat_opt.ir.extraordinary import is_epsilon, is_representable
@@ -297,7 +297,12 @@ class _Table:
     def rows(self, candidate: int) -> list[npt.NDArray[np.float64]]:
         """Of the offers for a candidate, or the one of what runs nothing that is priced."""
         row, offers = self._static[candidate], self._priced.offers[candidate]
-        return [self._timed(row, offer) for offer in offers] or [row]
+        rows = [self._timed(row, offer) for offer in offers]
+        kernel = self._priced.candidates.kernels[candidate]
+        if kernel is not None and kernel.open_shapes and TIME in self.names:
+            for one in rows:
+                one[self.names.index(TIME)] += SHAPE_US * kernel.open_shapes
+        return rows or [row]
 
     def conversion(self, conversion: Conversion) -> list[npt.NDArray[np.float64]]:
         """Of the offers for a conversion."""

@@ -12,11 +12,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
+from eqsat_opt.ir.dims import Dim, sym
+from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.stored import as_stored
+from eqsat_opt.ir.types import TensorType
 from eqsat_opt.options import Options
 
 node = helper.make_node
@@ -271,3 +275,19 @@ def test_batched_products_with_a_bias_are_products_of_matrices() -> None:
     outcome = result(given)
     assert counts(outcome.model) == {"Reshape": 2, "Gemm": 1}
     assert_equal(given, outcome.model, x=RNG.standard_normal((2, 9, 9, 32)).astype(np.float32))
+
+
+def test_shapes_that_are_computed_in_each_run_cost_time() -> None:
+    n, k = sym("n"), sym("k")
+    found = []
+    cases: list[tuple[tuple[Dim, ...], tuple[Dim, ...]]] = [
+        ((n, 3, 4), (n, 12)),  # as many samples as before
+        ((3 * n, 4), (n, 3, 4)),  # one size is what is left
+        ((n, 4, k), (n, k, 4)),
+        ((n * k, 4), (n, k, 4)),
+    ]
+    for given, target in cases:
+        operand = Operand(TensorType("float32", given), const=False)
+        step = Step("Reshape", attributes(shape=target), (0,))
+        found.append(Kernel((operand,), (step,), (1,)).open_shapes)
+    assert found == [0, 0, 0, 1]
