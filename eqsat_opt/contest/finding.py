@@ -28,8 +28,10 @@ from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.ir.stored import as_stored
 from eqsat_opt.precision import Precision
+from eqsat_opt.runtime.backends.ort.session import OrtSession
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.choose import ChoiceResult
@@ -200,7 +202,7 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
         made = {
             label: job.faults.contain(
                 "export",
-                partial(_exported, graph, job.search),
+                partial(_exported, job, graph),
                 f"candidate {label!r} is dropped",
                 also=(ModelError,),  # a size that nothing computes is no matter of the user
             )
@@ -239,8 +241,26 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
     )
 
 
-def _exported(graph: Graph, search: SearchOptions) -> onnx_ir.Model:
-    return export_model(as_stored(graph, exact=search.exact, least=search.counts_weights))
+def _exported(job: Job, graph: Graph) -> onnx_ir.Model:
+    """The model of a candidate; where nothing will run it, one that the runtime takes at least.
+
+    It looks closer at what has left a branch than at what is in one.
+
+    Raises:
+        ModelError: a size is computed by nothing.
+        RuntimeFailed: the runtime refuses it.
+    """
+    search, terms = job.search, job.terms
+    model = export_model(as_stored(graph, exact=search.exact, least=search.counts_weights))
+    before = job.imported.model
+    has_branches = before is not None and any(map(_has_body, before.graph))
+    if has_branches and not terms.runs_models and terms.deadline.left_s > terms.bulk_s:
+        OrtSession(job.staging.of(model), terms.session("disabled"))
+    return model
+
+
+def _has_body(node: onnx_ir.Node) -> bool:
+    return next(inner_graphs(node), None) is not None
 
 
 def _worth_writing(

@@ -531,3 +531,28 @@ def test_bodies_are_read_once_at_each_depth(monkeypatch: pytest.MonkeyPatch) -> 
     graph = import_model(load_model(model))
     assert str(graph.types["r11"]) == "float32[N,4]"
     assert len(read) == 22
+
+
+def test_what_the_runtime_takes_behind_a_branch_only_stays_there() -> None:
+    """It lets Range read a vector of one element where it does not know that; nothing is run."""
+    model = parsed("""
+        g (float[M] x) => (float[N] y)
+        <int64 one = {1}, int64 scalar = {0}, int64 last = {4}, int64 step = {1},
+         int64[1] vector = {0}>
+        {
+            s = Shape(x)
+            rank = Size(s)
+            c = Equal(rank, one)
+            first = If (c) <
+                then_branch = then () => (int64[1] t) { t = Identity(vector) },
+                else_branch = other () => (int64 e) { e = Identity(scalar) }
+            >
+            r = Range(first, last, step)
+            f = Cast <to: int = 1> (r)
+            y = Add(x, f)
+        }
+    """)
+    feeds = {"x": np.ones(4, np.float32)}
+    expected = outputs(model, feeds)
+    result = run(model, Options(store="", measure=False, race=False, check=0, threads=1))
+    np.testing.assert_array_equal(outputs(result.model, feeds)[0], expected[0])
