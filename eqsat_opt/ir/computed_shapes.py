@@ -123,10 +123,17 @@ def _integer_convolution(call: _Call) -> TensorType:
     return TensorType(dtype, tuple(shape))
 
 
+def _tile(call: _Call) -> TensorType:
+    counts = call.dims(call.names[1])
+    pairs = zip(call.x.shape, counts, strict=True)
+    return TensorType(call.x.dtype, tuple(size * count for size, count in pairs))
+
+
 _RULES = {
     "Reshape": _reshape,
     "Resize": _resize,
     "Upsample": _resize,
+    "Tile": _tile,
     "TopK": _top_k,
     "ConvInteger": _integer_convolution,
     "QLinearConv": _integer_convolution,

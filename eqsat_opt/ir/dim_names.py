@@ -9,10 +9,19 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Collection, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache, reduce
 
-from eqsat_opt.ir.dims import Dim, SymDim, dim_names, dim_product, floor_div, sym
+from eqsat_opt.ir.dims import (
+    Dim,
+    SymDim,
+    dim_max,
+    dim_min,
+    dim_names,
+    dim_product,
+    floor_div,
+    sym,
+)
 
 __all__ = ["UNNAMED", "parsed_name", "plain_names", "read_name"]
 
@@ -40,8 +49,9 @@ class _NoFormula(Exception):
 def parsed_name(name: str) -> SymDim | None:
     """Return the expression that ``name`` spells; ``None`` for a plain name and for anything else.
 
-    Sums, differences, products, small powers, quotients under ``floor`` or ``ceiling``, ``//`` and
-    parentheses are read. Divisors are taken for positive, as sizes are.
+    Sums, differences, products, small powers, quotients under ``floor`` or ``ceiling``, ``//``,
+    ``Mod``, ``Max``, ``Min`` and parentheses are read. Divisors are taken for positive, as sizes
+    are.
     """
     if len(name) > _LONGEST or name.isidentifier() or not _is_plausible(name):
         return None
@@ -90,6 +100,26 @@ def _fraction(node: ast.expr) -> _Fraction:
             return _combined(_fraction(left), op, _fraction(right))
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]):
             return _rounded(name.lower(), _fraction(argument)), 1
+        case ast.Call(func=ast.Name(id=name), args=[first, second, *others], keywords=[]):
+            operands = [_whole(_fraction(one)) for one in (first, second, *others)]
+            return reduce(_function(name.lower()), operands), 1
+        case _:
+            raise _NoFormula
+
+
+def _function(name: str) -> Callable[[Dim, Dim], Dim]:
+    """A function of two sizes, by its name in lower case."""
+    match name:
+        case "max":
+            return dim_max
+        case "min":
+            return dim_min
+        case "mod" | "pythonmod":
+            return lambda left, right: left - floor_div(left, right) * right
+        case "floordiv":
+            return floor_div
+        case "ceildiv" | "ceil_div":
+            return lambda left, right: floor_div(left + right - 1, right)
         case _:
             raise _NoFormula
 

@@ -1,22 +1,29 @@
 """Symbolic dimensions: integer polynomials over named sizes, kept in one normal form.
 
 A dimension is a plain ``int`` or a :class:`SymDim`. Equal polynomials are equal objects, so shapes
-compare with ``==``. What is not a polynomial (a floor division that leaves a rest) becomes an atom
-of its own.
+compare with ``==``. What is not a polynomial (a floor division that leaves a rest, a maximum, a
+minimum) becomes an atom of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import total_ordering
+from typing import Literal, get_args
 
 __all__ = [
+    "FUNCTIONS",
     "LITERALS",
     "MODULUS",
+    "Atom",
     "Dim",
     "SymDim",
+    "applied",
+    "atom_of",
+    "dim_max",
+    "dim_min",
     "dim_names",
     "dim_product",
     "encode_dim",
@@ -24,7 +31,7 @@ __all__ = [
     "floor_div",
     "is_size",
     "literal",
-    "quotient_of",
+    "rewritten",
     "substituted",
     "sym",
 ]
@@ -107,7 +114,21 @@ def is_size(dim: Dim) -> bool:
     """Whether ``dim`` is negative for no sizes of its symbols, as far as its signs tell."""
     if isinstance(dim, int):
         return dim >= 0
-    return all(coefficient > 0 for _, coefficient in dim.terms)
+    return all(c > 0 and all(map(_is_natural, names)) for names, c in dim.terms)
+
+
+def _is_natural(name: str) -> bool:
+    """Whether a factor is not negative; sizes are not, and divisors of sizes are positive."""
+    atom = _ATOMS.get(name)
+    if atom is None:
+        return True
+    match atom.function:
+        case "floor":
+            return is_size(atom.left)
+        case "max":
+            return is_size(atom.left) or is_size(atom.right)
+        case "min":
+            return is_size(atom.left) and is_size(atom.right)
 
 
 def _terms(value: Dim) -> dict[Monomial, int]:
@@ -169,12 +190,39 @@ def _quotient(numerator: SymDim, denominator: Dim) -> Dim | None:
     return None
 
 
-_QUOTIENTS: dict[str, tuple[Dim, Dim]] = {}
-"""What the atoms made by :func:`floor_div` mean, so that they can be evaluated."""
+Function = Literal["floor", "max", "min"]
+FUNCTIONS: frozenset[str] = frozenset(get_args(Function))
+"""Names of the functions of two sizes that atoms stand for."""
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A function of two sizes that is no polynomial; ``floor`` is that of their quotient."""
+
+    function: Function
+    left: Dim
+    right: Dim
+
+
+_ATOMS: dict[str, Atom] = {}
+"""What atoms mean, by name, so that they can be evaluated."""
+
+
+def atom_of(name: str) -> Atom | None:
+    """What an atom means, ``None`` for the name of a size."""
+    return _ATOMS.get(name)
+
+
+def applied(function: Function, left: Dim, right: Dim) -> Dim:
+    """The value of a function of two sizes."""
+    return _CONSTRUCTORS[function](left, right)
 
 
 def floor_div(numerator: Dim, denominator: Dim) -> Dim:
-    """``numerator // denominator``; exact where a monomial divides, else a new atom.
+    """``numerator // denominator``; exact where a polynomial divides, else with a new atom.
+
+    By an integer, coefficients are divided one by one and their rests are what is left under the
+    atom; a quotient of a quotient is one quotient.
 
     Raises:
         ZeroDivisionError: the denominator is the integer 0.
@@ -185,18 +233,63 @@ def floor_div(numerator: Dim, denominator: Dim) -> Dim:
         return numerator
     if numerator == denominator:
         return 1
+    whole: Dim = 0
     if isinstance(numerator, SymDim):
         exact = _quotient(numerator, denominator)
         if exact is not None:
             return exact
-    name = f"floor(({numerator})/({denominator}))"
-    _QUOTIENTS[name] = (numerator, denominator)
+        if isinstance(denominator, int) and denominator > 0:
+            whole = _normal({names: c // denominator for names, c in numerator.terms})
+            numerator = _normal({names: c % denominator for names, c in numerator.terms})
+            if isinstance(numerator, int):
+                return whole
+            inner, added = _shifted_quotient(numerator)
+            if inner is not None:
+                above = inner.left + added * inner.right
+                return whole + floor_div(above, inner.right * denominator)
+    return whole + _atom("floor", numerator, denominator)
+
+
+def _shifted_quotient(dim: SymDim) -> tuple[Atom | None, int]:
+    """The quotient by an integer, and the integer, whose sum ``dim`` is; else no quotient."""
+    terms = dict(dim.terms)
+    added = terms.pop((), 0)
+    ((names, coefficient), *others) = terms.items()
+    atom = _ATOMS.get(names[0]) if len(names) == 1 and coefficient == 1 and not others else None
+    if atom is None or atom.function != "floor" or not isinstance(atom.right, int):
+        return None, 0
+    return (atom, added) if atom.right > 0 else (None, 0)
+
+
+def dim_min(left: Dim, right: Dim) -> Dim:
+    """The smaller of two sizes, which is an atom unless their difference has a known sign."""
+    if is_size(right - left):
+        return left
+    return right if is_size(left - right) else _atom("min", *_ordered(left, right))
+
+
+def dim_max(left: Dim, right: Dim) -> Dim:
+    """The larger of two sizes, which is an atom unless their difference has a known sign."""
+    if is_size(right - left):
+        return right
+    return left if is_size(left - right) else _atom("max", *_ordered(left, right))
+
+
+def _ordered(left: Dim, right: Dim) -> tuple[Dim, Dim]:
+    return (left, right) if str(left) <= str(right) else (right, left)
+
+
+def _atom(function: Function, left: Dim, right: Dim) -> SymDim:
+    name = f"floor(({left})/({right}))" if function == "floor" else f"{function}({left}, {right})"
+    _ATOMS[name] = Atom(function, left, right)
     return sym(name)
 
 
-def quotient_of(name: str) -> tuple[Dim, Dim] | None:
-    """Numerator and denominator of an atom that :func:`floor_div` made, ``None`` for a name."""
-    return _QUOTIENTS.get(name)
+_CONSTRUCTORS: dict[Function, Callable[[Dim, Dim], Dim]] = {
+    "floor": floor_div,
+    "max": dim_max,
+    "min": dim_min,
+}
 
 
 def dim_product(dims: Iterable[Dim]) -> Dim:
@@ -211,11 +304,12 @@ def dim_names(dim: Dim) -> Iterator[str]:
     """The names whose sizes :func:`evaluate_dim` needs for ``dim``."""
     for monomial, _ in dim.terms if isinstance(dim, SymDim) else ():
         for name in monomial:
-            if name in _QUOTIENTS:
-                for part in _QUOTIENTS[name]:
-                    yield from dim_names(part)
-            else:
+            atom = _ATOMS.get(name)
+            if atom is None:
                 yield name
+            else:
+                yield from dim_names(atom.left)
+                yield from dim_names(atom.right)
 
 
 def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
@@ -229,9 +323,10 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
     total = 0
     for monomial, coefficient in dim.terms:
         for name in monomial:
-            if name not in sizes and name in _QUOTIENTS:
-                above, below = _QUOTIENTS[name]
-                coefficient *= evaluate_dim(above, sizes) // evaluate_dim(below, sizes)
+            if name not in sizes and name in _ATOMS:
+                atom = _ATOMS[name]
+                operands = evaluate_dim(atom.left, sizes), evaluate_dim(atom.right, sizes)
+                coefficient *= literal(applied(atom.function, *operands))
             else:
                 coefficient *= sizes[name]
         total += coefficient
@@ -239,20 +334,33 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
 
 
 def substituted(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
-    """``dim`` with the sizes of some names in their place, within quotients too."""
-    if isinstance(dim, int) or not sizes:
+    """``dim`` with the sizes of some names in their place, within atoms too."""
+    return rewritten(dim, lambda name: sizes.get(name), applied) if sizes else dim
+
+
+def rewritten(
+    dim: Dim,
+    size_of: Callable[[str], Dim | None],
+    apply: Callable[[Function, Dim, Dim], Dim],
+) -> Dim:
+    """``dim`` with the sizes of some names in their place, and atoms made anew.
+
+    Args:
+        dim: a size.
+        size_of: what stands for a name or an atom, ``None`` to keep it.
+        apply: the value of a function of two sizes, which are rewritten already.
+    """
+    if isinstance(dim, int):
         return dim
     total: Dim = 0
     for monomial, coefficient in dim.terms:
         product: Dim = coefficient
         for name in monomial:
-            if name in sizes:
-                product = product * sizes[name]
-            elif name in _QUOTIENTS:
-                above, below = _QUOTIENTS[name]
-                product = product * floor_div(substituted(above, sizes), substituted(below, sizes))
-            else:
-                product = product * sym(name)
+            size, atom = size_of(name), _ATOMS.get(name)
+            if size is None and atom is not None:
+                left, right = (rewritten(one, size_of, apply) for one in (atom.left, atom.right))
+                size = apply(atom.function, left, right)
+            product = product * (sym(name) if size is None else size)
         total = total + product
     return total
 

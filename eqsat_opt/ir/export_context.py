@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx_ir
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.dims import Dim, SymDim, is_size, quotient_of
+from eqsat_opt.ir.dims import Dim, SymDim, atom_of, is_size
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Expression, Splat
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, inner_names
@@ -310,9 +310,12 @@ class ExportContext:
 
     def _atom_value(self, atom: str) -> str:
         if atom not in self._dims:
-            quotient = quotient_of(atom)
-            if quotient is not None:
-                return self._quotient_value(*quotient)
+            meaning = atom_of(atom)
+            if meaning is not None and meaning.function == "floor":
+                return self._quotient_value(meaning.left, meaning.right)
+            if meaning is not None:
+                operands = [self._dim_value(meaning.left), self._dim_value(meaning.right)]
+                return self._chain(meaning.function.capitalize(), operands)
             raise ModelError(
                 f"the size {atom} cannot be computed from the model's inputs; "
                 "give it with --input-shape"

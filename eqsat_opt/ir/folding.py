@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir
 
-from eqsat_opt.ir.dims import SymDim, floor_div, is_size, literal
+from eqsat_opt.ir.dims import SymDim, dim_max, dim_min, floor_div, is_size, literal
 from eqsat_opt.ir.evaluation import evaluate_operator
 from eqsat_opt.ir.graph import Constant, Node
 from eqsat_opt.ir.handles import (
@@ -28,6 +28,7 @@ from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
 from eqsat_opt.ir.types import TensorType
 
 __all__ = [
+    "elementwise",
     "evaluate",
     "evaluate_opaque",
     "fold",
@@ -184,10 +185,9 @@ def shape_values(node: Node, operands: Sequence[Array]) -> Array | None:
     arithmetic = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
     if node.op in arithmetic:
         return np.asarray(arithmetic[node.op](*operands), dtype=object)
-    if node.op == "Div":
-        return _object_array(_quotient, operands)
-    if node.op == "Equal":
-        return _object_array(_equal, operands)
+    if node.op in _OF_SIZES:
+        result = elementwise(_OF_SIZES[node.op], *operands)
+        return None if any(v is None for v in result.reshape(-1)) else result
     if node.op == "Where":
         if any(not isinstance(c, (bool, int, np.bool_)) for c in operands[0].reshape(-1)):
             return None
@@ -209,17 +209,27 @@ def shape_values(node: Node, operands: Sequence[Array]) -> Array | None:
     return None
 
 
-def _object_array(function: Any, operands: Sequence[Array]) -> Array | None:
-    result = np.asarray(np.frompyfunc(function, 2, 1)(*operands), dtype=object)
-    return None if any(v is None for v in result.reshape(-1)) else result
+def elementwise(function: Callable[..., Any], *operands: Array) -> Array:
+    """A function of elements that are objects, of arrays that broadcast."""
+    return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
 
 
 def _quotient(left: Any, right: Any) -> Any:
+    """The quotient by a positive number, which ONNX rounds towards zero."""
     if isinstance(right, SymDim):
         return 1 if left == right else None
-    if right <= 0 or not is_size(left):
-        return None  # ONNX rounds towards zero.
-    return floor_div(left, right)
+    if right <= 0:
+        return None
+    if is_size(left) or not isinstance(left, SymDim):
+        return floor_div(left, right) if is_size(left) else -floor_div(-left, right)
+    if is_size(left + (right - 1)):
+        return dim_max(0, floor_div(left, right))
+    return None
+
+
+def _rest(left: Any, right: Any) -> Any:
+    quotient = _quotient(left, right)
+    return None if quotient is None else left - quotient * right
 
 
 def _equal(left: Any, right: Any) -> bool | None:
@@ -232,3 +242,7 @@ def _equal(left: Any, right: Any) -> bool | None:
         return False
     size, literal = (left, right) if isinstance(left, SymDim) else (right, left)
     return False if literal < 0 and is_size(size) else None
+
+
+_OF_SIZES = {"Div": _quotient, "Mod": _rest, "Equal": _equal, "Max": dim_max, "Min": dim_min}
+"""Functions of two elements that are sizes; ``None`` where the value cannot be told."""

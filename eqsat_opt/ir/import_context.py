@@ -17,24 +17,35 @@ import onnx_ir
 from eqsat_opt.ir.dims import (
     Dim,
     SymDim,
+    atom_of,
     expand_target,
-    quotient_of,
     reshape_target,
     unsqueezed_axes,
 )
-from eqsat_opt.ir.folding import evaluate, is_exact, shape_values
+from eqsat_opt.ir.folding import elementwise, evaluate, is_exact, shape_values
 from eqsat_opt.ir.graph import OPAQUE, Constant, Node, attributes
 from eqsat_opt.ir.handles import array_constant, splat_constant
 from eqsat_opt.ir.onnx_load import inner_names, node_reads
 from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
 from eqsat_opt.ir.onnx_types import OpaqueTyper, fresh_dim, plain_symbol
 from eqsat_opt.ir.ops import OUTPUT, get_op
+from eqsat_opt.ir.size_facts import NO_FACTS, SizeFacts
 from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 
-__all__ = ["SMALL_ELEMENTS", "Array", "ImportContext", "identity_node", "is_small_integer"]
+__all__ = [
+    "ORDERED_INTEGERS",
+    "SMALL_ELEMENTS",
+    "Array",
+    "ImportContext",
+    "identity_node",
+    "is_small_integer",
+]
 
 SMALL_ELEMENTS = 4096
 """Elements up to which integer tensors are evaluated during the import."""
+
+ORDERED_INTEGERS = 12
+"""Operator set from which on Max and Min take integers."""
 
 _READABLE = 1 << 16
 """Elements up to which a reader may look at a constant."""
@@ -65,11 +76,13 @@ class ImportContext:
     Attributes:
         opset: of the default domain.
         exact: whether every bit counts.
+        facts: what holds of sizes in every run that succeeds.
     """
 
-    def __init__(self, model: onnx_ir.Model, exact: bool) -> None:
+    def __init__(self, model: onnx_ir.Model, exact: bool, facts: SizeFacts = NO_FACTS) -> None:
         self.model = model
         self.exact = exact
+        self.facts = facts
         self.opset = model.graph.opset_imports.get("", 1)
         self.types: dict[str, ValueType] = {}
         self.constants: dict[str, Constant] = {}
@@ -89,7 +102,7 @@ class ImportContext:
     # ** definitions **
 
     def _define(self, name: str, type_: ValueType) -> None:
-        self.types[name] = type_
+        self.types[name] = self.facts.typed(type_) if self.facts else type_
         self._made.append(name)
 
     def _define_constant(self, name: str, constant: Constant) -> None:
@@ -253,6 +266,8 @@ class ImportContext:
         values = shape_values(node, objects)
         if values is None or values.shape != type_.shape:
             return False
+        if self.facts:
+            values = elementwise(self.facts.simplified, values)
         if any(isinstance(v, SymDim) for v in values.reshape(-1)):
             self._values[node.output] = values
             return False
@@ -271,21 +286,27 @@ class ImportContext:
                 or unsqueezed_axes(source.shape, shape) is not None
                 or unsqueezed_axes(shape, source.shape) is not None
             )
+        return constant or self.are_computable(shape, source)
+
+    def are_computable(self, dims: Iterable[Dim], source: TensorType) -> bool:
+        """Whether a model can compute sizes, where it has an operand of the type ``source``."""
         atoms = {
-            a for d in shape if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial
+            a for d in dims if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial
         }
         # Values that are needed for their shape only are not folded.
         own = {name for d in source.shape if (name := plain_symbol(d)) is not None}
-        return constant or all(self._is_computable(atom, own) for atom in atoms)
+        return all(self._is_computable(atom, own) for atom in atoms)
 
     def _is_computable(self, atom: str, own: set[str]) -> bool:
-        """Whether a model can compute a size: it is that of an input, or a quotient of such."""
+        """Whether a model can compute a size: it is that of an input, or a function of such."""
         if atom in self._symbols or atom in own:
             return True
-        quotient = quotient_of(atom)
-        return quotient is not None and all(
+        meaning = atom_of(atom)
+        if meaning is None or (meaning.function != "floor" and self.opset < ORDERED_INTEGERS):
+            return False
+        return all(
             self._is_computable(name, own)
-            for part in quotient
+            for part in (meaning.left, meaning.right)
             if isinstance(part, SymDim)
             for monomial, _ in part.terms
             for name in monomial

@@ -37,6 +37,8 @@ from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
 from eqsat_opt.ir.onnx_types import inner_graphs, merge_dims, standard_schema
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.quantised import quantised_units
+from eqsat_opt.ir.size_equations import Equation, demands
+from eqsat_opt.ir.size_facts import NO_FACTS, SizeFacts, facts_of
 from eqsat_opt.ir.types import DTYPE_NAMES, OtherType, TensorType, ValueType, numpy_dtype
 
 __all__ = [
@@ -51,6 +53,9 @@ __all__ = [
 
 FIRST_OPSET = 7
 """Before it broadcasting was an attribute; the nodes of older models all stay opaque."""
+
+_ROUNDS = 5
+"""Imports of a model, each with what the one before found out about sizes."""
 
 INITIALIZER = "eqsat_opt.initializer"
 """Key in ``payload.meta`` of an opaque Constant that stands for an initializer."""
@@ -82,7 +87,15 @@ def import_model(
             not fit.
     """
     plain = with_functions_inlined(model)
-    return _Importer(plain, exact, conditions=conditions).run(shapes or {})
+    facts = NO_FACTS
+    for _ in range(_ROUNDS):
+        importer = _Importer(plain, exact, conditions=conditions, facts=facts)
+        graph = importer.run(shapes or {})
+        found = facts.merged(importer.new_facts(graph))
+        if found == facts:
+            break
+        facts = found
+    return graph
 
 
 def import_bodies(node: Node, graph: Graph, *, exact: bool = False) -> dict[str, Graph]:
@@ -114,10 +127,12 @@ class _Importer(BodyImporter):
         exact: bool,
         known: Known | None = None,
         conditions: Mapping[str, bool] | None = None,
+        facts: SizeFacts = NO_FACTS,
     ) -> None:
-        super().__init__(model, exact)
+        super().__init__(model, exact, facts)
         self.conditions = conditions or {}
         self._known = known or Known({}, {})
+        self._demands: dict[str, list[Equation]] = {}
         self._units: frozenset[onnx_ir.Node] = frozenset()
 
     def run(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
@@ -149,7 +164,24 @@ class _Importer(BodyImporter):
         self._units |= quantised_units(nodes)
 
     def _import_body(self, model: onnx_ir.Model, known: Known) -> Graph:
-        return _Importer(model, self.exact, known).run({})
+        return _Importer(model, self.exact, known, facts=self.facts).run({})
+
+    def new_facts(self, graph: Graph) -> SizeFacts:
+        """What the operators that could not be typed demand of sizes, where every run meets them.
+
+        Runtimes do not run what nobody reads.
+        """
+        read = set(graph.outputs)
+        for node in reversed(graph.nodes):
+            if not read.isdisjoint(node.outputs):
+                read.update(node.inputs, node.captures)
+        wanted = [
+            equation
+            for name, equations in self._demands.items()
+            if name in read
+            for equation in equations
+        ]
+        return facts_of(wanted, self._symbols) if wanted else NO_FACTS
 
     def _enter_interface(self, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
         graph = self.model.graph
@@ -212,7 +244,23 @@ class _Importer(BodyImporter):
                 return
             if self._enter_branch(node):
                 return
+            if reader is not None:
+                self._note_demands(node)
         self._enter_opaque(self._without_invariants(node))
+
+    def _note_demands(self, node: onnx_ir.Node) -> None:
+        names = ["" if value is None else value.name or "" for value in node.inputs]
+        types = [self.types.get(name) for name in names]
+        target = None
+        if node.op_type in ("Expand", "Reshape"):
+            try:
+                target = self.dims(names[1])
+            except (Untranslatable, IndexError):
+                return
+        tensors = [type_ if isinstance(type_, TensorType) else None for type_ in types]
+        found = list(demands(node, tensors, target))
+        if found:
+            self._demands[node.outputs[0].name or ""] = found
 
     def _contradiction(self, node: onnx_ir.Node) -> str:
         names = ["" if value is None else value.name or "" for value in node.inputs]

@@ -11,12 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from eqsat_opt.ir.dims import Dim, SymDim, dim_names, evaluate_dim, substituted, sym
-from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+import onnx_ir
+
+from eqsat_opt.ir.dims import (
+    Dim,
+    SymDim,
+    dim_names,
+    dim_product,
+    evaluate_dim,
+    substituted,
+    sym,
+)
+from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.ops import with_trait
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["Equation", "equations", "solved"]
+__all__ = ["Equation", "demands", "equations", "solved"]
 
 _BROADCASTING = with_trait("broadcasting")
 
@@ -48,33 +58,52 @@ class Equation:
 def equations(graph: Graph) -> Iterator[Equation]:
     """Yield what the opaque nodes of a graph demand of sizes, where they can demand it."""
     for node in graph.nodes:
-        if node.op != OPAQUE or node.payload is None or node.payload.domain not in ("", "ai.onnx"):
-            continue
-        types = [graph.tensor_type(name) for name in node.inputs if name]
-        shapes = [type_.shape for type_ in types if isinstance(type_, TensorType)]
-        if len(shapes) < 2 or len(shapes) < len(types):
-            continue
-        label = f"{node.payload.op_type} {node.name!r}" if node.name else node.payload.op_type
-        for left, right, is_strict in _demanded(node, shapes):
-            if isinstance(left - right, SymDim):
-                yield Equation(left, right, label, is_strict)
+        if node.op == OPAQUE and node.payload is not None:
+            yield from demands(node.payload, [graph.tensor_type(name) for name in node.inputs])
 
 
-def _demanded(node: Node, shapes: Sequence[tuple[Dim, ...]]) -> Iterator[tuple[Dim, Dim, bool]]:
+def demands(
+    node: onnx_ir.Node, types: Sequence[TensorType | None], target: Sequence[Dim] | None = None
+) -> Iterator[Equation]:
+    """Yield what an ONNX node demands of sizes.
+
+    Args:
+        node: the node.
+        types: of its operands, those that are absent too.
+        target: the shape that an Expand or a Reshape is told to make.
+    """
+    if node.domain not in ("", "ai.onnx"):
+        return
+    shapes = [type_.shape for type_ in types if isinstance(type_, TensorType)]
+    if target is not None and shapes:
+        shapes = [shapes[0], tuple(target)]
+    elif len(shapes) < 2 or len(shapes) < sum(value is not None for value in node.inputs):
+        return
+    label = f"{node.op_type} {node.name!r}" if node.name else node.op_type
+    for left, right, is_strict in _demanded(node, shapes):
+        if isinstance(left - right, SymDim):
+            yield Equation(left, right, label, is_strict)
+
+
+def _demanded(
+    node: onnx_ir.Node, shapes: Sequence[tuple[Dim, ...]]
+) -> Iterator[tuple[Dim, Dim, bool]]:
     """Pairs of sizes, and whether 1 will not do for either."""
-    match node.payload.op_type:
+    match node.op_type:
         case "MatMul" if min(map(len, shapes)) > 1:
             yield shapes[0][-1], shapes[1][-2], True
             yield from _aligned([shape[:-2] for shape in shapes])
+        case "Reshape" if not any(isinstance(dim, int) and dim <= 0 for dim in shapes[1]):
+            yield dim_product(shapes[0]), dim_product(shapes[1]), True
         case "Concat":
-            axis = node.payload.attributes.get_int("axis", 0)
+            axis = node.attributes.get_int("axis", 0)
             first, *rest = shapes
             for other in rest:
                 if len(other) == len(first):
                     for i, pair in enumerate(zip(first, other, strict=True)):
                         if i != axis % len(first):
                             yield *pair, True
-        case op if op in _BROADCASTING or op == "Where":
+        case op if op in _BROADCASTING or op in ("Where", "Expand"):
             yield from _aligned(shapes)
         case _:
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 from eqsat_opt.documents import Entry, number_from_json, number_to_json
 from eqsat_opt.errors import StageError
-from eqsat_opt.ir.dims import Dim, SymDim, floor_div, quotient_of, sym
+from eqsat_opt.ir.dims import FUNCTIONS, Dim, SymDim, applied, atom_of, sym
 from eqsat_opt.ir.graph import Attr, Attrs
 from eqsat_opt.ir.ops import AttrKind, IllTyped, get_op, is_known
 from eqsat_opt.ir.types import DTYPE_CODES, OtherType, TensorType, ValueType
@@ -36,7 +36,8 @@ and attributes that make sense by themselves."""
 def dim_to_json(dim: Dim) -> Any:
     """A number, or the terms of a polynomial: ``[[coefficient, [factor, ...]], ...]``.
 
-    A factor is a name, or ``{"floor": [size, size]}`` for a division that leaves a rest.
+    A factor is a name, or ``{"floor": [size, size]}`` for a division that leaves a rest; maxima and
+    minima are written in the same way.
     """
     if not isinstance(dim, SymDim):
         return int(dim)
@@ -44,8 +45,10 @@ def dim_to_json(dim: Dim) -> Any:
 
 
 def _atom(name: str) -> Any:
-    parts = quotient_of(name)
-    return name if parts is None else {"floor": [dim_to_json(part) for part in parts]}
+    atom = atom_of(name)
+    if atom is None:
+        return name
+    return {atom.function: [dim_to_json(atom.left), dim_to_json(atom.right)]}
 
 
 def dim_from_json(value: Any, where: str) -> Dim:
@@ -82,10 +85,12 @@ def _is_term(value: Any) -> bool:
 def _factor(value: Any, where: str) -> Dim:
     if isinstance(value, str):
         return sym(value)
-    if isinstance(value, dict) and value.keys() == {"floor"}:
-        parts = value["floor"]
-        if isinstance(parts, list) and len(parts) == 2 and parts[1] != 0:
-            return floor_div(dim_from_json(parts[0], where), dim_from_json(parts[1], where))
+    if isinstance(value, dict) and len(value) == 1:
+        ((function, parts),) = value.items()
+        if function in FUNCTIONS and isinstance(parts, list) and len(parts) == 2:
+            left, right = (dim_from_json(part, where) for part in parts)
+            if function != "floor" or right != 0:
+                return applied(function, left, right)
     raise StageError(f"{where} holds {value!r:.40}, which is not a factor of a size")
 
 

@@ -239,6 +239,13 @@ def slices() -> Iterator[Case]:
         yield Case([normal(3, 4, 3)], {"axis": axis, "lo": lo, "hi": hi}, {}, extra)
 
 
+def strided_slices() -> Iterator[Case]:
+    cuts = ((0, 9, 2), (1, 5, 3), (-1, -9, -1), (4, 0, -2), (3, 3, 1), (-2, 9, 1))
+    for axis, cut in itertools.product(range(2), cuts):
+        extra: list[Array | None] = [np.array([v], np.int64) for v in (*cut[:2], axis, cut[2])]
+        yield Case([normal(5, 5)], {"axis": axis, "cut": cut}, {}, extra)
+
+
 def transposes() -> Iterator[Case]:
     for perm in [*itertools.permutations(range(3)), (0, 2, 3, 1), (3, 1, 0, 2)]:
         yield Case([normal(2, 3, 4, 5)[(0,) * (4 - len(perm))]], {"perm": perm}, {"perm": perm})
@@ -358,7 +365,8 @@ GRID: dict[str, Callable[[], Iterator[Case]]] = {
     "LayerNormalization": lambda: layers(shift=True),
     "RMSNormalization": lambda: layers(shift=False),
     "BatchNormalization": batches, "InstanceNormalization": instances, "Concat": concatenations,
-    "Slice": slices, "Transpose": transposes, "Reshape": reshapes, "Expand": expansions,
+    "Slice": slices, "StridedSlice": strided_slices, "Transpose": transposes, "Reshape": reshapes,
+    "Expand": expansions,
     "Pad": paddings, "Gather": gathers, "PRelu": slopes, "Where": selections, "Cast": casts,
     **{name: reductions for name in OPS if name.startswith("Reduce")},
     **{name: lambda name=name: unary(name) for name in UNARY},  # type: ignore[misc]

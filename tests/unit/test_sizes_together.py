@@ -39,6 +39,10 @@ OPTIONS = Options(race=False, measure=False, check=2, threads=1, store="", budge
         ("6*s/3", {"s": 5}, 10),
         ("((height//16))**2 + 1", {"height": 48}, 10),
         ("(h//2)*(w//2)", {"h": 5, "w": 7}, 6),
+        ("Max(0, Min(8, p + s) - Min(8, p))", {"p": 6, "s": 5}, 2),
+        ("Max(0, Min(8, p + s) - Min(8, p))", {"p": 9, "s": 5}, 0),
+        ("min(3, n, m)", {"n": 5, "m": 2}, 2),
+        ("Mod(h, 7)", {"h": 16}, 2),
     ],
 )
 def test_formulas_are_read(name: str, sizes: dict[str, int], expected: int) -> None:
@@ -50,7 +54,7 @@ def test_formulas_are_read(name: str, sizes: dict[str, int], expected: int) -> N
 @pytest.mark.parametrize(
     "name",
     ["", "?", "x", "batch size", "a.b", "2x", "1or 2", "x is y", "x**9", "x**y", "f(x)", "h/2",
-     "floor(x", "7", "-1", "Max(1, s)", "x if y else z", "a" * 600 + "+b", "ünï + x",
+     "floor(x", "7", "-1", "Best(1, s)", "Max(s)", "x if y else z", "a" * 600 + "+b", "ünï + x",
      "x[0]", "1/0*x"],
 )  # fmt: skip
 def test_other_names_are_no_formulas(name: str) -> None:

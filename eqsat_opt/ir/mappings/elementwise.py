@@ -20,7 +20,7 @@ from eqsat_opt.ir.onnx_mapping import (
     scalar,
     writes,
 )
-from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, INTEGERS, numpy_dtype
 
 __all__: list[str] = []
 
@@ -165,7 +165,13 @@ def _range(dtype: str) -> tuple[float, float]:
 
 @reads("Clip")
 def _read_clip(call: Call, context: ImportContext) -> None:
-    bounds: list[Any] = list(_range(context.type(call.inputs[0]).dtype))
+    dtype = context.type(call.inputs[0]).dtype
+    computed = [name for name in call.inputs[1:] if name and name not in context.constants]
+    if computed and len(call.inputs) == 3 and all(call.inputs) and dtype in INTEGERS:
+        low = context.emit("Max", call.inputs[:2])
+        context.emit("Min", [low, call.inputs[2]], call.outputs[0])
+        return
+    bounds: list[Any] = list(_range(dtype))
     for index, name in enumerate(("min", "max")):
         operand = call.input(index + 1)
         if context.opset >= 11 and operand is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from eqsat_opt.ir.onnx_mapping import (
     scalar,
     writes,
 )
+from eqsat_opt.ir.ops.cuts import cut_length
 from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
 
 __all__: list[str] = []
@@ -176,6 +178,38 @@ def _read_expand(call: Call, context: ImportContext) -> None:
     context.emit("Expand", call.inputs[:1], call.outputs[0], shape=shape)
 
 
+@reads("Tile")
+def _read_tile(call: Call, context: ImportContext) -> None:
+    """Axes of size 1 are expanded; others get one of size 1 before them, which is."""
+    x, counts = context.type(call.inputs[0]), context.dims(call.inputs[1])
+    expect(len(counts) == x.rank and 0 not in counts)
+    pairs = list(zip(x.shape, counts, strict=True))
+    apart: list[Dim] = []
+    repeated: list[Dim] = []
+    for size, count in pairs:
+        if 1 not in (size, count):
+            apart.append(1)
+            repeated.append(count)
+            count = 1
+        apart.append(size)
+        repeated.append(size * count)
+    shapes = tuple(apart), tuple(repeated), tuple(size * count for size, count in pairs)
+    value = call.inputs[0]
+    ops = [
+        (op, shape)
+        for op, shape, before in zip(
+            ("Reshape", "Expand", "Reshape"), shapes, (x.shape, *shapes), strict=False
+        )
+        if shape != before
+    ]
+    if not ops:
+        context.alias(value, call.outputs[0])
+    for index, (op, shape) in enumerate(ops, start=1):
+        expect(context.is_expressible(context.type(value), shape, op))
+        out = call.outputs[0] if index == len(ops) else None
+        value = context.emit(op, [value], out, shape=shape)
+
+
 @writes("Expand")
 def _write_expand(node: Node, context: ExportContext) -> None:
     (x,), shape = node.inputs, tuple(node.attr("shape"))
@@ -209,22 +243,18 @@ def _write_as_it_is(node: Node, context: ExportContext) -> None:
     context.op(node.op, node.inputs, node.output, **dict(node.attrs))
 
 
-def _slice_bounds(call: Call, context: ImportContext) -> list[tuple[int, int, int]]:
-    """Axis, start and end as the model gives them."""
+def _slice_bounds(call: Call, context: ImportContext) -> list[tuple[int, Dim, Dim, Dim]]:
+    """Axis, start, end and step as the model gives them."""
     if context.opset >= 10:
-        starts, ends = (context.array(call.inputs[i]).reshape(-1).tolist() for i in (1, 2))
+        starts, ends = (context.dims(call.inputs[i]) for i in (1, 2))
         axes_operand, steps_operand = call.input(3), call.input(4)
-        axes = (
-            context.array(axes_operand).reshape(-1).tolist()
-            if axes_operand
-            else list(range(len(starts)))
-        )
-        if steps_operand:
-            expect(all(s == 1 for s in context.array(steps_operand).reshape(-1).tolist()))
+        axes = context.dims(axes_operand) if axes_operand else range(len(starts))
+        steps = context.dims(steps_operand) if steps_operand else (1,) * len(starts)
     else:
-        starts, ends = list(call.attrs["starts"]), list(call.attrs["ends"])
-        axes = list(call.get("axes", range(len(starts))))
-    return list(zip(axes, starts, ends, strict=True))
+        starts, ends = tuple(call.attrs["starts"]), tuple(call.attrs["ends"])
+        axes = call.get("axes", range(len(starts)))
+        steps = (1,) * len(starts)
+    return list(zip(literal_ints(axes), starts, ends, steps, strict=True))
 
 
 def _is_beyond(x: TensorType, axis: int, end: int) -> bool:
@@ -236,24 +266,49 @@ def _is_beyond(x: TensorType, axis: int, end: int) -> bool:
 @reads("Slice")
 def _read_slice(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
-    cuts: list[tuple[int, int, int]] = []
-    for raw_axis, start, end in _slice_bounds(call, context):
+    cuts: list[tuple[str, dict[str, Any]]] = []
+    for raw_axis, start, end, step in _slice_bounds(call, context):
         axis = normal_axis(raw_axis, x.rank)
         size = x.shape[axis]
-        if start == 0 and (end >= _MAX or _is_beyond(x, axis, end)):
+        if isinstance(end, int) and _is_beyond(x, axis, end):
+            end = _MAX
+        length = cut_length(size, start, end, step)
+        if step == 1 and length == size:
             continue
-        (length,) = literal_ints([size])
-        low = min(max(start + length if start < 0 else start, 0), length)
-        high = min(max(end + length if end < 0 else end, 0), length)
-        expect(low < high)
-        if (low, high) != (0, length):
-            cuts.append((axis, low, high))
+        expect(context.are_computable((start, end), x))
+        cuts.append(_cut_of(axis, size, (start, end, step)))
     if not cuts:
         context.alias(call.inputs[0], call.outputs[0])
     value = call.inputs[0]
-    for index, (axis, low, high) in enumerate(cuts, start=1):
+    for index, (op, attrs) in enumerate(cuts, start=1):
         out = call.outputs[0] if index == len(cuts) else None
-        value = context.emit("Slice", [value], out, axis=axis, lo=low, hi=high)
+        value = context.emit(op, [value], out, **attrs)
+
+
+def _cut_of(axis: int, size: Dim, cut: tuple[Dim, Dim, Dim]) -> tuple[str, dict[str, Any]]:
+    """The operator of a slice along one axis, with its attributes in one form."""
+    bounds = [bound for bound in (size, *cut) if isinstance(bound, int)]
+    if len(bounds) <= len(cut):
+        return "StridedSlice", {"axis": axis, "cut": cut}
+    places = range(bounds[0])[slice(*bounds[1:])]
+    if places and (places.step == 1 or len(places) == 1):
+        return "Slice", {"axis": axis, "lo": places[0], "hi": places[0] + len(places)}
+    stop = places.stop if places.stop >= 0 else -_MAX
+    return "StridedSlice", {"axis": axis, "cut": (places.start, stop, places.step)}
+
+
+@writes("StridedSlice")
+def _write_strided_slice(node: Node, context: ExportContext) -> None:
+    axis, cut = node.attr("axis"), tuple(node.attr("cut"))
+    if context.opset < 10:
+        begin, end, step = cut
+        if step != 1 or not isinstance(begin, int) or not isinstance(end, int):
+            refuse(node, context.opset)
+        context.op("Slice", node.inputs, node.output, axes=(axis,), starts=(begin,), ends=(end,))
+        return
+    begin, end, step = (context.shape_value((bound,)) for bound in cut)
+    operands = [*node.inputs, begin, end, context.constant(np.asarray([axis], np.int64))]
+    context.op("Slice", [*operands, step] if cut[2] != 1 else operands, node.output)
 
 
 @writes("Slice")

@@ -83,6 +83,20 @@ def slice_(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
     )
 
 
+def strided_slice(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
+    """Every ``step``-th element along ``axis``, from ``begin`` on to before ``end``."""
+    (x,) = operands
+    axis, (begin, end, step) = _axis(x, attrs), map(literal, attrs["cut"])
+    places = range(literal(x.shape[axis]))[begin:end:step]
+    require(len(places) > 0, "nothing is left")
+    return IndexTensor(
+        (*x.shape[:axis], poly(len(places)), *x.shape[axis + 1 :]),
+        lambda index: x.at(
+            (*index[:axis], index[axis] * places.step + places.start, *index[axis + 1 :])
+        ),
+    )
+
+
 def transpose(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
     """Axis ``perm[i]`` of the operand becomes axis i."""
     (x,) = operands

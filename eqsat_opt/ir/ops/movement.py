@@ -21,6 +21,7 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
+from eqsat_opt.ir.ops.cuts import cut_length
 from eqsat_opt.ir.types import TensorType, has_element, numpy_dtype
 
 __all__: list[str] = []
@@ -79,6 +80,32 @@ _moving(
     _slice,
     index_movement.slice_,
     traits=traits("along"),
+)
+
+
+def _cut_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    (x,), axis = inputs, attrs["axis"]
+    require(0 <= axis < x.rank, "axis {} of {}", axis, x)
+    length = cut_length(x.shape[axis], *attrs["cut"])
+    return TensorType(x.dtype, (*x.shape[:axis], length, *x.shape[axis + 1 :]))
+
+
+def _cut(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    index = [slice(None)] * operands[0].ndim
+    index[attrs["axis"]] = slice(*attrs["cut"])
+    return operands[0][tuple(index)]
+
+
+_moving(
+    "StridedSlice",
+    {"axis": "int", "cut": "ints"},
+    _cut_type,
+    _cut,
+    index_movement.strided_slice,
+    traits=traits("along"),
+    doc="ONNX's Slice along one axis where it has a step, may be empty or has symbolic bounds: cut "
+    "is begin, end and step, which count from the end where they are negative, and are "
+    "brought to the nearest border where they are outside",
 )
 
 

@@ -72,6 +72,29 @@ def slices(op: str, values: Values) -> Iterator[Configuration]:
             yield Imported(op, op, [*bounds, where, ints((1,) * len(starts))], {}, opset)
 
 
+@on_grid("StridedSlice")
+def strided_slices(op: str, values: Values) -> Iterator[Configuration]:
+    """Steps of both signs, bounds beyond both ends, and slices of which nothing is left."""
+    far = 2**63 - 1
+    cuts = [
+        (0, far, 2), (1, far, 2), (-1, -far - 1, -1), (-2, -far, -2), (4, 0, -3), (-99, 99, 3),
+        (99, -99, -2), (3, 3, 1), (4, 1, 1), (1, 4, -1), (0, 5, 4), (-3, -1, 5),
+    ]  # fmt: skip
+    for opset, cut, axis in itertools.product(opsets("Slice"), cuts, (0, -1)):
+        if opset < 10:
+            continue
+        for dtype in ("float32", "int64", "bool"):
+            begin, end, step = (ints((bound,)) for bound in cut)
+            operands: list[Operand] = [
+                values(5, 2, 5, dtype=dtype),
+                begin,
+                end,
+                ints((axis,)),
+                step,
+            ]
+            yield Imported(op, "Slice", operands, {}, opset)
+
+
 @on_grid("Slice")
 def splits(op: str, values: Values) -> Iterator[Configuration]:
     """Split into equal parts, into given ones, into a number of parts that does not divide."""

@@ -1,0 +1,41 @@
+"""How long a slice is, by the rules of ONNX's Slice, at sizes that may be symbolic."""
+
+from __future__ import annotations
+
+from eqsat_opt.ir.dims import Dim, dim_max, dim_min, floor_div, is_size
+from eqsat_opt.ir.ops._base import require
+
+__all__ = ["cut_length"]
+
+
+def cut_length(size: Dim, begin: Dim, end: Dim, step: Dim) -> Dim:
+    """The number of elements from ``begin`` to before ``end`` of an axis of ``size``.
+
+    Raises:
+        IllTyped: it cannot be told from which end a symbolic bound counts, or a negative step has
+            symbolic company.
+    """
+    require(isinstance(step, int) and step != 0, "a slice with the step {}", step)
+    assert isinstance(step, int)
+    if isinstance(size, int) and isinstance(begin, int) and isinstance(end, int):
+        return len(range(size)[begin:end:step])
+    if step < 0:
+        whole = step == -1 and begin == -1 and isinstance(end, int) and end <= -_BEYOND
+        require(whole, "a slice {}:{}:{} of {}", begin, end, step, size)
+        return size
+    length = dim_max(0, _place(size, end) - _place(size, begin))
+    return floor_div(length + step - 1, step)
+
+
+_BEYOND = (1 << 31) - 1
+"""Ends that no axis reaches."""
+
+
+def _place(size: Dim, bound: Dim) -> Dim:
+    """A bound counted from the begin, at most the size."""
+    if isinstance(bound, int) and bound < 0:
+        return dim_max(0, size + bound)
+    if isinstance(bound, int) and bound >= _BEYOND:
+        return size
+    require(is_size(bound), "a slice at {}, which may be negative", bound)
+    return dim_min(bound, size)

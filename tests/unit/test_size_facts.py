@@ -1,0 +1,285 @@
+"""What operators demand of sizes, where a model runs at all, is known of them everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from eqsat_opt.api import run
+from eqsat_opt.ir.dims import (
+    Dim,
+    dim_max,
+    dim_min,
+    evaluate_dim,
+    floor_div,
+    is_size,
+    substituted,
+    sym,
+)
+from eqsat_opt.ir.graph import OPAQUE, Graph
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.size_equations import Equation
+from eqsat_opt.ir.size_facts import SizeFacts, facts_of
+from eqsat_opt.ir.values_json import dim_from_json, dim_to_json
+from eqsat_opt.options import Options
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+node = helper.make_node
+N, P, S = map(sym, "nps")
+
+
+# ** sizes that are no polynomials **
+
+
+@st.composite
+def dims(draw: st.DrawFn, depth: int = 3) -> Dim:
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.sampled_from([N, P, S])) * draw(st.integers(-3, 3)) + draw(
+            st.integers(-5, 5)
+        )
+    left, right = draw(dims(depth - 1)), draw(dims(depth - 1))
+    match draw(st.sampled_from(["max", "min", "floor", "add"])):
+        case "max":
+            return dim_max(left, right)
+        case "min":
+            return dim_min(left, right)
+        case "floor":
+            return floor_div(left, draw(st.integers(1, 6)))
+        case _:
+            return left + right
+
+
+SIZES = st.fixed_dictionaries(dict.fromkeys("nps", st.integers(0, 9)))
+
+
+@given(dims(), dims(), st.integers(1, 5), SIZES)
+def test_normal_forms_have_the_value_of_what_they_stand_for(
+    left: Dim, right: Dim, divisor: int, sizes: dict[str, int]
+) -> None:
+    a, b = evaluate_dim(left, sizes), evaluate_dim(right, sizes)
+    assert evaluate_dim(dim_max(left, right), sizes) == max(a, b)
+    assert evaluate_dim(dim_min(left, right), sizes) == min(a, b)
+    assert evaluate_dim(floor_div(left, divisor), sizes) == a // divisor
+    assert a >= 0 or not is_size(left)
+    assert substituted(left, sizes) == a
+    assert dim_from_json(dim_to_json(left), "here") == left
+
+
+def test_quotients_of_quotients_are_one() -> None:
+    halves = floor_div(N - 1, 2)
+    assert floor_div(halves, 2) + 1 == floor_div(N - 1, 4) + 1
+    assert floor_div(halves + 1, 2) == floor_div(N + 1, 4)
+    assert floor_div(2 * N - 1, 2) == N - 1
+    assert floor_div(3 * N, 2) == N + floor_div(N, 2)
+
+
+# ** facts **
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "is_strict", "before", "after"),
+    [
+        (dim_min(8, N), N, False, dim_min(8, N), N),
+        (N, dim_min(8, N), True, dim_min(8, N), N),
+        # With n = 3 the sum of 1 and 3 rows is 3 rows.
+        (dim_min(1, N), N, False, dim_min(1, N), dim_min(1, N)),
+        (dim_min(8, P + S), P + S, False, dim_max(0, dim_min(8, P + S) - dim_min(8, P)), S),
+        (dim_max(4, N), N, True, dim_max(4, N), N),
+        (dim_max(4, N), N, False, dim_max(4, N), dim_max(4, N)),
+        (2 * floor_div(N, 2), N, True, 2 * floor_div(N, 2), N),
+        (2 * floor_div(N, 2), N, False, 2 * floor_div(N, 2), 2 * floor_div(N, 2)),
+        (64 * sym("?x.0"), 128 * N * S, True, sym("?x.0") + 1, 2 * N * S + 1),
+        (P * (dim_max(0, N - 2) + 2), P * N, True, dim_max(0, N - 2), N - 2),
+    ],
+)
+def test_what_follows_from_an_equation(
+    left: Dim, right: Dim, is_strict: bool, before: Dim, after: Dim
+) -> None:
+    facts = facts_of([Equation(left, right, "here", is_strict)], "nps")
+    assert facts.simplified(before) == after
+
+
+def test_sizes_of_inputs_stay_what_they_are() -> None:
+    assert facts_of([Equation(N, P + S, "here", True)], "nps") == SizeFacts()
+
+
+# ** models **
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    inputs: Mapping[str, tuple[int, list[int | str]]],
+    constants: Mapping[str, Any],
+    outputs: Mapping[str, int],
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(k, dtype, shape) for k, (dtype, shape) in inputs.items()],
+        [helper.make_tensor_value_info(k, dtype, None) for k, dtype in outputs.items()],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+RNG = np.random.default_rng(0)
+NUMBERS = {"zero": [0], "one": [1], "two": [2], "three": [3], "far": [2**62]}
+
+
+def positions() -> onnx.ModelProto:
+    """The first rows of a table of positions, as encoders of text add them."""
+    return model_of(
+        [
+            node("Shape", ["ids"], ["length"], start=1, end=2),
+            node("Slice", ["places", "zero", "length", "one"], ["mine"]),
+            node("Gather", ["table", "mine"], ["rows"], axis=0),
+            node("Gather", ["words", "ids"], ["embedded"], axis=0),
+            node("Add", ["embedded", "rows"], ["sum"]),
+            node("Relu", ["sum"], ["y"]),
+        ],
+        {"ids": (INT64, ["b", "n"])},
+        {**NUMBERS, "places": np.arange(16)[None], "table": RNG.random((16, 4), np.float32),
+         "words": RNG.random((8, 4), np.float32)},
+        {"y": FLOAT},
+    )  # fmt: skip
+
+
+def causal() -> onnx.ModelProto:
+    """The part of a stored causal mask that former and new tokens meet, as GPT-2 cuts it."""
+    return model_of(
+        [
+            node("Concat", ["past", "new"], ["keys"], axis=1),
+            node("Transpose", ["keys"], ["turned"], perm=[0, 2, 1]),
+            node("MatMul", ["new", "turned"], ["scores"]),
+            node("Shape", ["past"], ["before"], start=1, end=2),
+            node("Shape", ["keys"], ["total"], start=1, end=2),
+            node("Slice", ["stored", "before", "total", "zero"], ["rows"]),
+            node("Slice", ["rows", "zero", "total", "one"], ["mask"]),
+            node("Where", ["mask", "scores", "low"], ["masked"]),
+            node("Softmax", ["masked"], ["shares"], axis=-1),
+            node("MatMul", ["shares", "keys"], ["y"]),
+        ],
+        {"past": (FLOAT, ["b", "p", 4]), "new": (FLOAT, ["b", "s", 4])},
+        {**NUMBERS, "stored": np.tri(16, dtype=bool), "low": np.float32(-1e4)},
+        {"y": FLOAT},
+    )
+
+
+def strides() -> onnx.ModelProto:
+    """Every second element, from the first and from the second, as rotary embeddings take them."""
+    return model_of(
+        [
+            node("Slice", ["x", "zero", "far", "two", "two"], ["even"]),
+            node("Slice", ["x", "one", "far", "two", "two"], ["odd"]),
+            node("Neg", ["odd"], ["negative"]),
+            node("Concat", ["negative", "even"], ["z"], axis=2),
+            node("Slice", ["z", "one", "far", "one"], ["later"]),
+            node("Relu", ["later"], ["y"]),
+        ],
+        {"x": (FLOAT, ["b", "n", 6])},
+        NUMBERS,
+        {"y": FLOAT},
+    )
+
+
+def shuffled() -> onnx.ModelProto:
+    """Channels in another order, by shapes that quotients of sizes are computed for."""
+    return model_of(
+        [
+            node("Conv", ["x", "w"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]),
+            node("Shape", ["x"], ["s"]),
+            node("Slice", ["s", "zero", "one"], ["b"]),
+            node("Slice", ["s", "two", "four"], ["sides"]),
+            node("Sub", ["sides", "one"], ["less"]),
+            node("Div", ["less", "two"], ["halves"]),
+            node("Add", ["halves", "one"], ["now"]),
+            node("Concat", ["b", "two", "three", "now"], ["groups"], axis=0),
+            node("Concat", ["b", "six", "now"], ["back"], axis=0),
+            node("Reshape", ["c", "groups"], ["five"]),
+            node("Transpose", ["five"], ["turned"], perm=[0, 2, 1, 3, 4]),
+            node("Reshape", ["turned", "back"], ["z"]),
+            node("Relu", ["z"], ["y"]),
+        ],
+        {"x": (FLOAT, ["b", 3, "h", "w_"])},
+        {**NUMBERS, "four": [4], "six": [6], "w": RNG.random((6, 3, 3, 3), np.float32)},
+        {"y": FLOAT},
+    )
+
+
+def repeated() -> onnx.ModelProto:
+    """A value that Tile repeats as often as there are batches, on an axis of several elements."""
+    return model_of(
+        [
+            node("Shape", ["x"], ["b"], start=0, end=1),
+            node("Concat", ["b", "one"], ["counts"], axis=0),
+            node("Tile", ["w", "counts"], ["many"]),
+            node("MatMul", ["many", "v"], ["product"]),
+            node("Relu", ["product"], ["y"]),
+        ],
+        {"x": (FLOAT, ["b", 3])},
+        {**NUMBERS, "w": RNG.random((2, 3), np.float32), "v": RNG.random((3, 3), np.float32)},
+        {"y": FLOAT},
+    )
+
+
+MODELS = {
+    "positions": (positions, {"b": 2, "n": 5}),
+    "causal": (causal, {"b": 2, "p": 3, "s": 2}),
+    "strides": (strides, {"b": 2, "n": 4}),
+    "shuffled": (shuffled, {"b": 2, "h": 7, "w_": 6}),
+    "repeated": (repeated, {"b": 2}),
+}
+
+
+def imported(model: onnx.ModelProto) -> Graph:
+    return import_model(load_model(model))
+
+
+def outputs_of(model: onnx.ModelProto, sizes: Mapping[str, int]) -> list[Any]:
+    feeds = {}
+    random = np.random.default_rng(1)
+    for one in model.graph.input:
+        tensor = one.type.tensor_type
+        shape = [d.dim_value or sizes[d.dim_param] for d in tensor.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        feeds[one.name] = (random.random(shape) * 7).astype(dtype)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    results: list[Any] = session.run(None, feeds)
+    return results
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_but_shapes_passes_through(name: str) -> None:
+    graph = imported(MODELS[name][0]())
+    through = {one.payload.op_type for one in graph.nodes if one.op == OPAQUE}
+    assert through <= {"Shape", "Identity"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_written_computes_the_same_at_other_sizes(name: str) -> None:
+    build, sizes = MODELS[name]
+    model = build()
+    result = run(model, Options(race=False, measure=False, check=1, store="", shapes=sizes))
+    assert not result.report.warnings
+    for change in ({}, {"b": 1}, {"b": 3}, {"n": 1}, {"p": 0}, {"p": 9, "s": 1}, {"h": 2}):
+        others = {**sizes, **{k: v for k, v in change.items() if k in sizes}}
+        for before, after in zip(
+            outputs_of(model, others), outputs_of(result.model, others), strict=True
+        ):
+            np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-5)
+
+
+def test_what_nobody_reads_demands_nothing() -> None:
+    model = positions()
+    model.graph.output[0].name = "embedded"
+    graph = imported(model)
+    assert str(graph.types["rows"]) == "float32[1,min(16, n),4]"
