@@ -122,7 +122,8 @@ def _bounds(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
         for own, rest in ((atom.left, atom.right), (atom.right, atom.left)):
             if own != other:
                 continue
-            if atom.function == "max" and equation.is_strict:
+            # The other side is the size of an axis, which is not negative.
+            if atom.function == "max" and (equation.is_strict or rest == 0):
                 yield rest, own
             elif atom.function == "min" and (
                 equation.is_strict or (isinstance(rest, int) and rest > 1)

@@ -95,6 +95,7 @@ def test_quotients_of_quotients_are_one() -> None:
         (dim_min(8, P + S), P + S, False, dim_max(0, dim_min(8, P + S) - dim_min(8, P)), S),
         (dim_max(4, N), N, True, dim_max(4, N), N),
         (dim_max(4, N), N, False, dim_max(4, N), dim_max(4, N)),
+        (dim_max(0, N - 1), N - 1, False, dim_max(0, N - 1), N - 1),
         (2 * floor_div(N, 2), N, True, 2 * floor_div(N, 2), N),
         (2 * floor_div(N, 2), N, False, 2 * floor_div(N, 2), 2 * floor_div(N, 2)),
         (64 * sym("?x.0"), 128 * N * S, True, sym("?x.0") + 1, 2 * N * S + 1),

@@ -33,6 +33,8 @@ _BEYOND = (1 << 31) - 1
 
 def _place(size: Dim, bound: Dim) -> Dim:
     """A bound counted from the begin, at most the size."""
+    if bound == 0:  # no axis has a negative size, whatever its formula looks like
+        return 0
     if isinstance(bound, int) and bound < 0:
         return dim_max(0, size + bound)
     if isinstance(bound, int) and bound >= _BEYOND:
