@@ -243,7 +243,7 @@ def strided_slices() -> Iterator[Case]:
     cuts = ((0, 9, 2), (1, 5, 3), (-1, -9, -1), (4, 0, -2), (3, 3, 1), (-2, 9, 1))
     for axis, cut in itertools.product(range(2), cuts):
         extra: list[Array | None] = [np.array([v], np.int64) for v in (*cut[:2], axis, cut[2])]
-        yield Case([normal(5, 5)], {"axis": axis, "cut": cut}, {}, extra)
+        yield Case([normal(5, 5)], {"axis": axis, "cut": cut}, {}, extra, "Slice")
 
 
 def transposes() -> Iterator[Case]:
