@@ -44,7 +44,7 @@ HELD: dict[str, dict[str, str]] = {
             "GatherElements GatherND ReverseSequence ScatterElements ScatterND",
         "ir/mappings/recurrence.py": "GRU LSTM RNN Tanh",
         "ir/mappings/resampling.py": "Expand Resize",
-        "ir/size_equations.py": "Concat MatMul Where",
+        "ir/size_equations.py": "Concat Expand MatMul Reshape Where",
         "ir/mappings/attention.py":
             "Add Attention Gather MaskedAttention MatMul Mul Repeat Softmax Transpose",
         "ir/mappings/constants.py": "Expand Range",
@@ -55,7 +55,7 @@ HELD: dict[str, dict[str, str]] = {
         "ir/mappings/linear.py": "Add Conv ConvTranspose MatMul Mul Transpose",
         "ir/mappings/movement.py":
             "BatchNormalization Concat Continued Expand Gather InstanceNormalization Pad Reshape "
-            "Slice Transpose",
+            "Slice StridedSlice Transpose",
         "ir/mappings/normalisation.py":
             "Add BatchNormalization Center Div InstanceNormalization LayerNormalization Mul Pow "
             "RMSNormalization ReduceMean RmsN Sqrt Sub",
@@ -64,7 +64,7 @@ HELD: dict[str, dict[str, str]] = {
             "Softmax TopK Transpose",
         "ir/mappings/window.py": "AveragePool MaxPool",
         "ir/moving.py": "Concat Expand Gather GatherElements Reshape Slice Transpose",
-        "ir/onnx_import.py": "Reshape",
+        "ir/onnx_import.py": "Expand Reshape",
         "ir/quantised.py":
             "Add Cast Clip Concat Conv ConvTranspose MatMul MaxPool Mul Pad Relu Resize TopK "
             "Where",
@@ -73,7 +73,7 @@ HELD: dict[str, dict[str, str]] = {
         "ir/affine.py": "Add BatchNormalization Conv ConvTranspose Div MatMul Mul Sqrt Sub",
         "ir/extraordinary.py": "Div Exp Mul Pow Reciprocal Rsqrt Scale Square",
         "ir/folding.py":
-            "Add Cast Div Equal Gather LeakyRelu Mul Pad ReduceMean ReduceProd Sub Where",
+            "Add Cast Div Equal Gather LeakyRelu Max Min Mod Mul Pad ReduceMean ReduceProd Sub Where",
         "ir/gemm.py": "Add MatMul Transpose",
         "ir/half.py": "Cast InstanceNormalization LRN",
         "ir/handles.py": "Reshape",
