@@ -73,7 +73,7 @@ class _Unfolding:
     def gains(self, constant: Constant) -> bool:
         """Whether the file is smaller with what a constant was folded of."""
         bytes_, made = held_bytes([constant]), constant.source
-        if bytes_ < _WORTH_BYTES or not isinstance(made, Expression):
+        if bytes_ < _WORTH_BYTES or not _is_made_of_others(constant):
             return False
         if not self.least:
             is_moved = len(made.operands) == 1 and get_op(made.op).keeps_elements
@@ -89,7 +89,7 @@ class _Unfolding:
         pending = list(constant.source.operands)
         while pending:
             one = pending.pop()
-            if isinstance(one.source, Expression) and not self.is_held(one):
+            if _is_made_of_others(one) and not self.is_held(one):
                 pending += one.source.operands
             else:
                 found[one.digest] = one
@@ -114,7 +114,12 @@ class _Unfolding:
         self.types[name] = constant.type
         self.places[constant.digest] = name
         self.constants[name] = constant
-        if isinstance(constant.source, Expression):
+        if _is_made_of_others(constant):
             self.unfold(name, constant)
             self.places[constant.digest] = name
         return name
+
+
+def _is_made_of_others(constant: Constant) -> bool:
+    """Whether a node can make a constant: what is made of nothing has no operator in ONNX."""
+    return isinstance(constant.source, Expression) and bool(constant.source.operands)

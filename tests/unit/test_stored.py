@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from eqsat_opt.api import run
 from eqsat_opt.ir.dims import Dim, sym
 from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.handles import Expression, derived_constant
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import export_model, model_proto
@@ -228,6 +230,26 @@ def test_only_where_bytes_count_a_weight_stays_in_half_precision() -> None:
     assert weight_bytes(made) == weight_bytes(given)
     assert counts(made) == {"Cast": 1, "MatMul": 1}
     assert_equal(given, made, x=np.ones((1, 3, 64), np.float32))
+
+
+def test_what_is_made_of_nothing_is_stored() -> None:
+    attrs = attributes(channels=16, height=1, width=3, dtype="float32")
+    kernel = np.zeros((16, 16, 1, 3), np.float32)
+    kernel[range(16), range(16), 0, 1] = 1.0
+    nodes = [node("Conv", ["x", "w"], ["y"], pads=[0, 1, 0, 1])]
+    shape: Dims = ["n", 16, 4, 4]
+    weights = [numpy_helper.from_array(kernel, "w")]
+    given = model(nodes, [value("x", shape)], [value("y", shape)], weights)
+    graph = import_model(load_model(given))
+    made = replace(graph.constants["w"], source=Expression("IdentityKernel", attrs, ()))
+    negated = derived_constant(
+        made.type, lambda: -kernel, ("negated",), source=Expression("Neg", (), (made,))
+    )
+    for one in (made, negated):
+        changed = graph.with_nodes(graph.nodes, constants={"w": one})
+        written = model_proto(export_model(as_stored(changed, exact=False, least=True)))
+        assert weight_bytes(written) == kernel.nbytes
+        assert counts(written) == {"Conv": 1}
 
 
 def result(given: onnx.ModelProto, **changes: Any) -> Any:
