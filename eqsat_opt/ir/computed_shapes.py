@@ -7,6 +7,7 @@ of such a node is typed only if the node is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,10 +17,11 @@ from eqsat_opt.ir.dims import Dim, floor_div, literal
 from eqsat_opt.ir.onnx_mapping import Untranslatable
 from eqsat_opt.ir.onnx_types import fresh_dim
 from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.ops.cuts import cut_length
 from eqsat_opt.ir.ops.resampling import scaled
 from eqsat_opt.ir.types import TensorType, ValueType
 
-__all__ = ["computed_type"]
+__all__ = ["computed_types"]
 
 Dims = Callable[[str], Sequence[Dim]]
 """Elements of an integer vector; raises `Untranslatable` where they are not known."""
@@ -28,21 +30,22 @@ Numbers = Callable[[str], Sequence[float]]
 """Elements of a constant; raises `Untranslatable` where it is none."""
 
 
-def computed_type(
+def computed_types(
     node: onnx_ir.Node, types: Mapping[str, ValueType], dims: Dims, numbers: Numbers
-) -> TensorType | None:
-    """Return the type of the first output, ``None`` where nothing more is known than before."""
+) -> Sequence[TensorType]:
+    """Return the types of the first outputs, none where nothing more is known than before."""
     if node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
-        return None
+        return ()
     rule = _RULES.get(node.op_type)
     first = types.get(node.inputs[0].name or "")
     if rule is None or not isinstance(first, TensorType):
-        return None
+        return ()
     names = ["" if value is None else value.name or "" for value in node.inputs]
     try:
-        return rule(_Call(node, first, tuple(names), types, dims=dims, numbers=numbers))
+        found = rule(_Call(node, first, tuple(names), types, dims=dims, numbers=numbers))
     except (Untranslatable, IllTyped, IndexError, ValueError, ZeroDivisionError):
-        return None
+        return ()
+    return found if isinstance(found, tuple) else (found,)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,13 @@ class _Call:
     types: Mapping[str, ValueType]
     dims: Dims
     numbers: Numbers
+
+    def dims_or_none(self, name: str) -> Sequence[Dim] | None:
+        """The elements of an integer vector if they are known."""
+        try:
+            return self.dims(name)
+        except Untranslatable:
+            return None
 
 
 def _reshape(call: _Call) -> TensorType:
@@ -96,10 +106,77 @@ def _resize(call: _Call) -> TensorType:
     return TensorType(call.x.dtype, tuple(shape))
 
 
-def _top_k(call: _Call) -> TensorType:
+def _top_k(call: _Call) -> tuple[TensorType, TensorType]:
     axis = call.node.attributes.get_int("axis", -1) % call.x.rank
     (count,) = call.dims(call.names[1])
-    return TensorType(call.x.dtype, (*call.x.shape[:axis], count, *call.x.shape[axis + 1 :]))
+    shape = (*call.x.shape[:axis], count, *call.x.shape[axis + 1 :])
+    return TensorType(call.x.dtype, shape), TensorType("int64", shape)
+
+
+def _slice(call: _Call) -> TensorType:
+    """A slice; how long it is along an axis that is cut may not be known."""
+    starts, name = call.types.get(call.names[1]), call.node.outputs[0].name or ""
+    if not isinstance(starts, TensorType):
+        raise Untranslatable
+    count, shape = literal(starts.shape[0]), list(call.x.shape)
+    axes, steps = (
+        call.dims(call.names[i]) if len(call.names) > i and call.names[i] else default
+        for i, default in ((3, range(count)), (4, (1,) * count))
+    )
+    begins, ends = (call.dims_or_none(call.names[i]) for i in (1, 2))
+    for index in range(count):
+        axis = literal(axes[index]) % call.x.rank
+        length: Dim = fresh_dim(name, axis)
+        if begins is not None and ends is not None:
+            with suppress(IllTyped):
+                length = cut_length(shape[axis], begins[index], ends[index], steps[index])
+        shape[axis] = length
+    return TensorType(call.x.dtype, tuple(shape))
+
+
+def _split(call: _Call) -> tuple[TensorType, ...]:
+    """Parts of sizes that are given, or equal ones of which the last may be smaller."""
+    axis = call.node.attributes.get_int("axis", 0) % call.x.rank
+    size, count = call.x.shape[axis], len(call.node.outputs)
+    if len(call.names) > 1 and call.names[1]:
+        parts = list(call.dims(call.names[1]))
+    elif given := call.node.attributes.get_ints("split", ()):
+        parts = list(given)
+    else:
+        chunk = floor_div(size + (count - 1), count)
+        parts = [chunk] * (count - 1) + [size - chunk * (count - 1)]
+    if any(isinstance(part, int) and part < 0 for part in parts):
+        raise Untranslatable
+    shapes = [(*call.x.shape[:axis], part, *call.x.shape[axis + 1 :]) for part in parts]
+    return tuple(TensorType(call.x.dtype, shape) for shape in shapes)
+
+
+def _depth_to_space(call: _Call) -> TensorType:
+    batch, channels, *sides = call.x.shape
+    block = literal(call.node.attributes.get_int("blocksize", 1))
+    blocks = [side * block for side in sides]
+    return TensorType(call.x.dtype, (batch, floor_div(channels, block * block), *blocks))
+
+
+def _space_to_depth(call: _Call) -> TensorType:
+    batch, channels, *sides = call.x.shape
+    block = literal(call.node.attributes.get_int("blocksize", 1))
+    blocks = [floor_div(side, block) for side in sides]
+    return TensorType(call.x.dtype, (batch, channels * (block * block), *blocks))
+
+
+def _pad(call: _Call) -> TensorType:
+    """Pads that are computed, on all axes or on those that are named."""
+    pads = call.dims(call.names[1])
+    axes: Sequence[Dim] = range(call.x.rank)
+    if len(call.names) > 3 and call.names[3]:
+        axes = call.dims(call.names[3])
+    if len(pads) != 2 * len(axes):
+        raise Untranslatable
+    shape = list(call.x.shape)
+    for place, axis in enumerate(axes):
+        shape[literal(axis)] += pads[place] + pads[place + len(axes)]
+    return TensorType(call.x.dtype, tuple(shape))
 
 
 def _integer_convolution(call: _Call) -> TensorType:
@@ -129,12 +206,17 @@ def _tile(call: _Call) -> TensorType:
     return TensorType(call.x.dtype, tuple(size * count for size, count in pairs))
 
 
-_RULES = {
+_RULES: dict[str, Callable[[_Call], TensorType | tuple[TensorType, ...]]] = {
     "Reshape": _reshape,
     "Resize": _resize,
     "Upsample": _resize,
     "Tile": _tile,
     "TopK": _top_k,
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+    "Slice": _slice,
+    "Split": _split,
+    "Pad": _pad,
     "ConvInteger": _integer_convolution,
     "QLinearConv": _integer_convolution,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir
 
-from eqsat_opt.ir.dims import SymDim, dim_max, dim_min, floor_div, is_size, literal
+from eqsat_opt.ir.dims import Dim, SymDim, dim_max, dim_min, floor_div, is_size, literal
 from eqsat_opt.ir.evaluation import evaluate_operator
 from eqsat_opt.ir.graph import Constant, Node
 from eqsat_opt.ir.handles import (
@@ -176,8 +177,15 @@ def evaluate_opaque(
     return [np.asarray(next(results)) if name else np.zeros(0) for name in proto.output]
 
 
-def shape_values(node: Node, operands: Sequence[Array]) -> Array | None:
+def shape_values(
+    node: Node, operands: Sequence[Array], is_size: Callable[[Dim], bool] = is_size
+) -> Array | None:
     """The value of a node on integer tensors whose elements are dimensions.
+
+    Args:
+        node: of a registry operator.
+        operands: arrays of integers and dimensions.
+        is_size: whether a dimension is known not to be negative.
 
     Returns:
         An array of objects, ``None`` where an element cannot be told.
@@ -185,8 +193,9 @@ def shape_values(node: Node, operands: Sequence[Array]) -> Array | None:
     arithmetic = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
     if node.op in arithmetic:
         return np.asarray(arithmetic[node.op](*operands), dtype=object)
-    if node.op in _OF_SIZES:
-        result = elementwise(_OF_SIZES[node.op], *operands)
+    function = _of_sizes(node, is_size)
+    if function is not None:
+        result = elementwise(function, *operands)
         return None if any(v is None for v in result.reshape(-1)) else result
     if node.op == "Where":
         if any(not isinstance(c, (bool, int, np.bool_)) for c in operands[0].reshape(-1)):
@@ -214,25 +223,47 @@ def elementwise(function: Callable[..., Any], *operands: Array) -> Array:
     return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
 
 
-def _quotient(left: Any, right: Any) -> Any:
-    """The quotient by a positive number, which ONNX rounds towards zero."""
-    if isinstance(right, SymDim):
-        return 1 if left == right else None
-    if right <= 0:
-        return None
-    if is_size(left) or not isinstance(left, SymDim):
-        return floor_div(left, right) if is_size(left) else -floor_div(-left, right)
-    if is_size(left + (right - 1)):
-        return dim_max(0, floor_div(left, right))
+def _of_sizes(node: Node, is_size: Callable[[Dim], bool]) -> Callable[..., Any] | None:
+    """The function of two sizes that an operator is; ``None`` where its value cannot be told."""
+    match node.op:
+        case "Max":
+            return dim_max
+        case "Min":
+            return dim_min
+        case "Div":
+            return partial(_quotient, is_size)
+        case "Mod" if node.attr("fmod"):
+            return partial(_rest, partial(_quotient, is_size))
+        case "Mod":
+            return partial(_rest, _floor)
+        case "Equal":
+            return partial(_equal, is_size)
     return None
 
 
-def _rest(left: Any, right: Any) -> Any:
-    quotient = _quotient(left, right)
-    return None if quotient is None else left - quotient * right
+def _floor(left: Any, right: Any) -> Any:
+    """The quotient by a positive number, rounded down."""
+    if isinstance(right, SymDim):
+        return 1 if left == right else None
+    return floor_div(left, right) if right > 0 else None
 
 
-def _equal(left: Any, right: Any) -> bool | None:
+def _quotient(is_size: Callable[[Dim], bool], left: Any, right: Any) -> Any:
+    """The quotient by a positive number, which ONNX rounds towards zero."""
+    below = _floor(left, right)
+    if below is None or is_size(left) or below * right == left:
+        return below
+    if not isinstance(left, SymDim):
+        return below + 1
+    return dim_max(0, below) if is_size(left + (right - 1)) else None
+
+
+def _rest(quotient: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    whole = quotient(left, right)
+    return None if whole is None else left - whole * right
+
+
+def _equal(is_size: Callable[[Dim], bool], left: Any, right: Any) -> bool | None:
     """Sizes are not negative; otherwise two different polynomials may meet."""
     if left == right:
         return True
@@ -242,7 +273,3 @@ def _equal(left: Any, right: Any) -> bool | None:
         return False
     size, literal = (left, right) if isinstance(left, SymDim) else (right, left)
     return False if literal < 0 and is_size(size) else None
-
-
-_OF_SIZES = {"Div": _quotient, "Mod": _rest, "Equal": _equal, "Max": dim_max, "Min": dim_min}
-"""Functions of two elements that are sizes; ``None`` where the value cannot be told."""

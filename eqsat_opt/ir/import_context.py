@@ -91,6 +91,7 @@ class ImportContext:
         self._values: dict[str, Array] = {}
         self._arrays: dict[str, Array] = {}
         self._symbols: set[str] = set()
+        self._open_symbols: set[str] = set()
         self._sequences: dict[str, Call] = {}
         self._names = _all_names(model)
         self._numbers: dict[str, int] = {}
@@ -109,11 +110,11 @@ class ImportContext:
         self.constants[name] = constant
         self._define(name, constant.type)
 
-    def _note_symbols(self, type_: ValueType) -> None:
+    def _note_symbols(self, type_: ValueType, symbols: set[str]) -> None:
         if isinstance(type_, TensorType):
             for dim in type_.shape:
                 if (name := plain_symbol(dim)) is not None:
-                    self._symbols.add(name)
+                    symbols.add(name)
 
     def _new_name(self) -> str:
         base = next((o for o in self._call.outputs if o), self._call.op_type)
@@ -263,7 +264,7 @@ class ImportContext:
                 objects.append(array.astype(object))
             else:
                 return False
-        values = shape_values(node, objects)
+        values = shape_values(node, objects, self.facts.is_size)
         if values is None or values.shape != type_.shape:
             return False
         if self.facts:
@@ -290,12 +291,11 @@ class ImportContext:
 
     def are_computable(self, dims: Iterable[Dim], source: TensorType) -> bool:
         """Whether a model can compute sizes, where it has an operand of the type ``source``."""
-        atoms = {
-            a for d in dims if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial
-        }
-        # Values that are needed for their shape only are not folded.
+        # Values that are needed for their shape only are not folded. Whatever has a size that data
+        # decide is computed from the value that has it first.
         own = {name for d in source.shape if (name := plain_symbol(d)) is not None}
-        return all(self._is_computable(atom, own) for atom in atoms)
+        own |= self._open_symbols.intersection(_factors(source.shape))
+        return all(self._is_computable(atom, own) for atom in _factors(dims))
 
     def _is_computable(self, atom: str, own: set[str]) -> bool:
         """Whether a model can compute a size: it is that of an input, or a function of such."""
@@ -305,12 +305,12 @@ class ImportContext:
         if meaning is None or (meaning.function != "floor" and self.opset < ORDERED_INTEGERS):
             return False
         return all(
-            self._is_computable(name, own)
-            for part in (meaning.left, meaning.right)
-            if isinstance(part, SymDim)
-            for monomial, _ in part.terms
-            for name in monomial
+            self._is_computable(name, own) for name in _factors((meaning.left, meaning.right))
         )
+
+
+def _factors(dims: Iterable[Dim]) -> set[str]:
+    return {a for d in dims if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial}
 
 
 def _all_names(model: onnx_ir.Model) -> set[str]:

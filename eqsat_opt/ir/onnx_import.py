@@ -16,9 +16,9 @@ import onnx_ir
 
 import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.computed_shapes import computed_type
+from eqsat_opt.ir.computed_shapes import computed_types
 from eqsat_opt.ir.contradictions import contradiction
-from eqsat_opt.ir.dims import SymDim
+from eqsat_opt.ir.dims import Dim, SymDim
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
 from eqsat_opt.ir.foreign_types import foreign_types
 from eqsat_opt.ir.functions import with_functions_inlined
@@ -37,8 +37,8 @@ from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
 from eqsat_opt.ir.onnx_types import inner_graphs, merge_dims, standard_schema
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.quantised import quantised_units
-from eqsat_opt.ir.size_equations import Equation, demands
-from eqsat_opt.ir.size_facts import NO_FACTS, SizeFacts, facts_of
+from eqsat_opt.ir.size_equations import TOLD, Equation, demands
+from eqsat_opt.ir.size_facts import NO_FACTS, SizeFacts, facts_of, lengths
 from eqsat_opt.ir.types import DTYPE_NAMES, OtherType, TensorType, ValueType, numpy_dtype
 
 __all__ = [
@@ -133,6 +133,7 @@ class _Importer(BodyImporter):
         self.conditions = conditions or {}
         self._known = known or Known({}, {})
         self._demands: dict[str, list[Equation]] = {}
+        self._is_refused = False
         self._units: frozenset[onnx_ir.Node] = frozenset()
 
     def run(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
@@ -167,10 +168,13 @@ class _Importer(BodyImporter):
         return _Importer(model, self.exact, known, facts=self.facts).run({})
 
     def new_facts(self, graph: Graph) -> SizeFacts:
-        """What the operators that could not be typed demand of sizes, where every run meets them.
+        """What holds of sizes besides, where an operator could not be typed.
 
-        Runtimes do not run what nobody reads.
+        What such operators demand, where every run meets them, and that no tensor has a negative
+        size. Runtimes do not run what nobody reads.
         """
+        if not self._is_refused:
+            return NO_FACTS
         read = set(graph.outputs)
         for node in reversed(graph.nodes):
             if not read.isdisjoint(node.outputs):
@@ -181,7 +185,13 @@ class _Importer(BodyImporter):
             if name in read
             for equation in equations
         ]
-        return facts_of(wanted, self._symbols) if wanted else NO_FACTS
+        made = (
+            graph.tensor_type(node.output)
+            for node in self.nodes
+            if node.op != OPAQUE and node.output in read
+        )
+        known = lengths(type_ for type_ in made if type_ is not None)
+        return known.merged(facts_of(wanted, self._symbols))
 
     def _enter_interface(self, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
         graph = self.model.graph
@@ -201,7 +211,7 @@ class _Importer(BodyImporter):
             if name in shapes:
                 type_ = _specialised(name, type_, shapes[name])
             self._define(name, type_)
-            self._note_symbols(type_)
+            self._note_symbols(type_, self._symbols)
         for name in shapes:
             if name not in inputs:
                 raise ModelError(
@@ -245,6 +255,7 @@ class _Importer(BodyImporter):
             if self._enter_branch(node):
                 return
             if reader is not None:
+                self._is_refused = True
                 self._note_demands(node)
         self._enter_opaque(self._without_invariants(node))
 
@@ -252,15 +263,20 @@ class _Importer(BodyImporter):
         names = ["" if value is None else value.name or "" for value in node.inputs]
         types = [self.types.get(name) for name in names]
         target = None
-        if node.op_type in ("Expand", "Reshape"):
+        if node.op_type in TOLD:
             try:
-                target = self.dims(names[1])
+                target = self._second_operand(node, names)
             except (Untranslatable, IndexError):
                 return
         tensors = [type_ if isinstance(type_, TensorType) else None for type_ in types]
         found = list(demands(node, tensors, target))
         if found:
             self._demands[node.outputs[0].name or ""] = found
+
+    def _second_operand(self, node: onnx_ir.Node, names: Sequence[str]) -> Sequence[Dim]:
+        """The shape that an operator is told to make, or the axes, an attribute before."""
+        axes = node.attributes.get_ints("axes", ())
+        return axes or self.dims(names[1])
 
     def _contradiction(self, node: onnx_ir.Node) -> str:
         names = ["" if value is None else value.name or "" for value in node.inputs]
@@ -330,6 +346,7 @@ class _Importer(BodyImporter):
         for name, type_ in zip(outputs, types, strict=True):
             if name:
                 self._define(name, type_)
+                self._note_symbols(self.types[name], self._open_symbols)
         if call is not None:
             self._sequences[outputs[0]] = call
         self.nodes.append(
@@ -355,10 +372,10 @@ class _Importer(BodyImporter):
         types = foreign_types(node, [self.types.get(name) for name in inputs], types)
         if node.domain == "" and any(True for _ in inner_graphs(node)):
             return self._body_types(node, inputs, types)
-        computed = computed_type(node, self.types, self.dims, self._elements)
-        if computed is not None and types:
-            shape = merge_dims(computed.shape, types[0], node.outputs[0].name or "")
-            types[0] = TensorType(computed.dtype, shape)
+        computed = computed_types(node, self.types, self.dims, self._elements)
+        for place, (type_, value) in enumerate(zip(computed, node.outputs, strict=False)):
+            shape = merge_dims(type_.shape, types[place], value.name or "")
+            types[place] = TensorType(type_.dtype, shape)
         return types
 
     def _elements(self, name: str) -> list[float]:

@@ -26,9 +26,12 @@ from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.ops import with_trait
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["Equation", "demands", "equations", "solved"]
+__all__ = ["TOLD", "Equation", "demands", "equations", "solved"]
 
 _BROADCASTING = with_trait("broadcasting")
+
+TOLD = frozenset({"Expand", "Reshape", "Squeeze"})
+"""Operators that demand what the values of their second operand say."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,14 @@ def demands(
     Args:
         node: the node.
         types: of its operands, those that are absent too.
-        target: the shape that an Expand or a Reshape is told to make.
+        target: the shape that an Expand or a Reshape is told to make, the axes of a Squeeze.
     """
     if node.domain not in ("", "ai.onnx"):
         return
     shapes = [type_.shape for type_ in types if isinstance(type_, TensorType)]
-    if target is not None and shapes:
+    if node.op_type in TOLD:
+        if target is None or not shapes:
+            return
         shapes = [shapes[0], tuple(target)]
     elif len(shapes) < 2 or len(shapes) < sum(value is not None for value in node.inputs):
         return
@@ -95,6 +100,10 @@ def _demanded(
             yield from _aligned([shape[:-2] for shape in shapes])
         case "Reshape" if not any(isinstance(dim, int) and dim <= 0 for dim in shapes[1]):
             yield dim_product(shapes[0]), dim_product(shapes[1]), True
+        case "Squeeze":
+            rank = len(shapes[0])
+            named = zip(range(-rank, rank), shapes[0] * 2, strict=True)
+            yield from ((size, 1, True) for axis, size in named if axis in shapes[1])
         case "Concat":
             axis = node.attributes.get_int("axis", 0)
             first, *rest = shapes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eqsat_opt.ir.dims import (
     Dim,
@@ -17,7 +17,6 @@ from eqsat_opt.ir.dims import (
     SymDim,
     applied,
     atom_of,
-    dim_names,
     is_size,
     rewritten,
     sym,
@@ -26,7 +25,7 @@ from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.size_equations import Equation
 from eqsat_opt.ir.types import TensorType, ValueType
 
-__all__ = ["NO_FACTS", "SizeFacts", "facts_of"]
+__all__ = ["NO_FACTS", "SizeFacts", "facts_of", "lengths"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class SizeFacts:
 
     Attributes:
         bounds: pairs of which the first is at most the second.
-        named: sizes that nothing was known of, and what they are.
+        named: sizes that nothing was known of, and functions of sizes, with what they are.
         equal: sizes with the simpler one that they equal.
     """
 
@@ -56,10 +55,19 @@ class SizeFacts:
 
     def simplified(self, dim: Dim) -> Dim:
         """The size in the simplest form that the facts allow."""
-        if not isinstance(dim, SymDim):
-            return dim
-        result = rewritten(dim, self.named.get, self._applied)
-        return self.equal.get(result, result)
+        for _ in range(_STEPS):
+            if not isinstance(dim, SymDim):
+                break
+            before = dim
+            dim = rewritten(before, self.named.get, self._applied)
+            dim = self.equal.get(dim, dim)
+            if dim == before:
+                break
+        return dim
+
+    def is_size(self, dim: Dim) -> bool:
+        """Whether a size is negative in no run that succeeds."""
+        return is_size(dim) or any(is_size(dim - (most - least)) for least, most in self.bounds)
 
     def typed(self, type_: ValueType) -> ValueType:
         """A type in the simplest form that the facts allow."""
@@ -70,15 +78,27 @@ class SizeFacts:
     def _applied(self, function: Function, left: Dim, right: Dim) -> Dim:
         if function != "floor":
             for low, high in ((left, right), (right, left)):
-                if self._is_at_most(low, high):
+                if self.is_size(high - low):
                     return low if function == "min" else high
         return applied(function, left, right)
 
-    def _is_at_most(self, low: Dim, high: Dim) -> bool:
-        return any(is_size(least - low) and is_size(high - most) for least, most in self.bounds)
-
 
 NO_FACTS = SizeFacts()
+
+_STEPS = 8
+"""Rounds in which what one fact gives is simplified by others."""
+
+
+def lengths(types: Iterable[TensorType]) -> SizeFacts:
+    """That no tensor has a negative size, where a maximum or a minimum may depend on it.
+
+    Args:
+        types: of tensors that every run makes.
+    """
+    sizes = dict.fromkeys(dim for type_ in types for dim in type_.shape)
+    if not any(True for dim in sizes for _ in _extrema_in(dim)):
+        return NO_FACTS
+    return SizeFacts(frozenset((0, dim) for dim in sizes if not is_size(dim)))
 
 
 def facts_of(equations: Iterable[Equation], given: Collection[str]) -> SizeFacts:
@@ -88,24 +108,29 @@ def facts_of(equations: Iterable[Equation], given: Collection[str]) -> SizeFacts
         equations: those that operators demand which run whenever the model does.
         given: names of sizes of the model's inputs, which stay as they are.
     """
-    bounds, named, equal = set[tuple[Dim, Dim]](), dict[str, Dim](), dict[Dim, Dim]()
-    for equation in equations:
-        found = set(_bounds(equation))
-        found |= set(_signs(equation))
-        bounds |= found
-        if found or not equation.is_strict:
-            continue
-        difference = equation.left - equation.right
-        solution = _solved(difference) if isinstance(difference, SymDim) else None
-        if solution is not None:
-            named.setdefault(*solution)
-            continue
-        target, source = sorted((equation.left, equation.right), key=_complexity)
-        if _is_of(source, given):
-            target, source = source, target
-        if not _is_of(source, given):
-            equal.setdefault(source, target)
-    return SizeFacts(frozenset(bounds), named, equal)
+    facts = NO_FACTS
+    for wanted in equations:
+        sides = facts.simplified(wanted.left), facts.simplified(wanted.right)
+        equation = replace(wanted, left=sides[0], right=sides[1])
+        facts = facts.merged(_follows(equation, given))
+    return facts
+
+
+def _follows(equation: Equation, given: Collection[str]) -> SizeFacts:
+    """What follows from one equation."""
+    difference = equation.left - equation.right
+    if not isinstance(difference, SymDim):
+        return NO_FACTS
+    bounds = {*_bounds(equation), *_signs(equation)}
+    if bounds or not equation.is_strict:
+        return SizeFacts(frozenset(bounds))
+    solution = _solved(difference)
+    if solution is not None:
+        return SizeFacts(named=dict([solution]))
+    target, source = sorted((equation.left, equation.right), key=_complexity)
+    if _is_of(source, given):
+        target, source = source, target
+    return NO_FACTS if _is_of(source, given) else SizeFacts(equal={source: target})
 
 
 def _bounds(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
@@ -157,15 +182,38 @@ def _atoms_in(*dims: Dim) -> Iterator[str]:
             yield from names
 
 
+def _inside(dim: Dim) -> Iterator[str]:
+    """The names and atoms of a size, those inside of atoms too."""
+    for name in _atoms_in(dim):
+        yield name
+        atom = atom_of(name)
+        if atom is not None:
+            yield from _inside(atom.left)
+            yield from _inside(atom.right)
+
+
+def _extrema_in(dim: Dim) -> Iterator[str]:
+    """The maxima and minima of a size."""
+    for name in _inside(dim):
+        atom = atom_of(name)
+        if atom is not None and atom.function != "floor":
+            yield name
+
+
 def _solved(difference: SymDim) -> tuple[str, Dim] | None:
-    """An unknown size that is alone in a difference of 0, and what it is."""
+    """What an unknown size is that is alone in a difference of 0, else the longest function."""
     divisor = math.gcd(*(coefficient for _, coefficient in difference.terms))
-    for names, coefficient in difference.terms:
-        if len(names) != 1 or not names[0].startswith("?") or abs(coefficient) != divisor:
-            continue
-        rest = difference - sym(names[0]) * coefficient
-        if names[0] not in set(dim_names(rest)):
-            return names[0], _divided(rest, -coefficient)
+    alone = [
+        (names[0], coefficient)
+        for names, coefficient in difference.terms
+        if len(names) == 1 and abs(coefficient) == divisor
+    ]
+    unknown = [one for one in alone if one[0].startswith("?")]
+    functions = [one for one in alone if atom_of(one[0]) is not None]
+    for name, coefficient in unknown + sorted(functions, key=lambda one: (-len(one[0]), one[0])):
+        rest = difference - sym(name) * coefficient
+        if name not in set(_inside(rest)):
+            return name, _divided(rest, -coefficient)
     return None
 
 

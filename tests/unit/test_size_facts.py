@@ -28,7 +28,8 @@ from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.size_equations import Equation
-from eqsat_opt.ir.size_facts import SizeFacts, facts_of
+from eqsat_opt.ir.size_facts import SizeFacts, facts_of, lengths
+from eqsat_opt.ir.types import TensorType
 from eqsat_opt.ir.values_json import dim_from_json, dim_to_json
 from eqsat_opt.options import Options
 
@@ -100,6 +101,16 @@ def test_quotients_of_quotients_are_one() -> None:
         (2 * floor_div(N, 2), N, False, 2 * floor_div(N, 2), 2 * floor_div(N, 2)),
         (64 * sym("?x.0"), 128 * N * S, True, sym("?x.0") + 1, 2 * N * S + 1),
         (P * (dim_max(0, N - 2) + 2), P * N, True, dim_max(0, N - 2), N - 2),
+        # A function of sizes is replaced wherever it stands.
+        (
+            2 * floor_div(N, 32),
+            floor_div(N, 16),
+            True,
+            floor_div(N, 16) * S,
+            2 * S * floor_div(N, 32),
+        ),
+        (2 * floor_div(N, 32), floor_div(N, 16), False, floor_div(N, 16), floor_div(N, 16)),
+        (dim_min(8, N), N, True, dim_min(2 * N + 1, N + 9), 2 * N + 1),
     ],
 )
 def test_what_follows_from_an_equation(
@@ -107,6 +118,30 @@ def test_what_follows_from_an_equation(
 ) -> None:
     facts = facts_of([Equation(left, right, "here", is_strict)], "nps")
     assert facts.simplified(before) == after
+
+
+def test_what_follows_is_simplified_by_what_followed_before() -> None:
+    quarter, half, whole = (floor_div(N + 3, 4 * scale) for scale in (4, 2, 1))
+    wanted = [(2 * quarter, half), (2 * half, whole)]
+    facts = facts_of([Equation(*sides, "here", True) for sides in wanted], "nps")
+    for order in (facts, facts_of([Equation(*sides, "here", True) for sides in wanted[::-1]], "n")):
+        assert order.simplified(whole * P + half) == 4 * quarter * P + 2 * quarter
+    assert facts.merged(facts) == facts
+
+
+def test_a_fact_tells_signs() -> None:
+    facts = facts_of([Equation(dim_min(8, N), N, "here", True)], "nps")
+    assert facts.is_size(8 - N)
+    assert not facts.is_size(7 - N)
+    assert not SizeFacts().is_size(8 - N)
+
+
+def test_no_tensor_has_a_negative_size() -> None:
+    types = [TensorType("float32", shape) for shape in ((N - 2, 3), (dim_max(0, N - 2), S))]
+    facts = lengths(types)
+    assert facts.simplified(dim_max(0, N - 2) * S) == N * S - 2 * S
+    assert facts.simplified(dim_min(0, N - 1)) == 0
+    assert not lengths(types[:1])
 
 
 def test_sizes_of_inputs_stay_what_they_are() -> None:
@@ -232,7 +267,69 @@ def repeated() -> onnx.ModelProto:
     )
 
 
+def relative() -> onnx.ModelProto:
+    """The middle of a table of distances, which begins where a size is taken from a number."""
+    return model_of(
+        [
+            node("Shape", ["ids"], ["length"], start=1, end=2),
+            node("Slice", ["table", "zero", "length", "zero"], ["rows"]),
+            node("Gather", ["words", "ids"], ["embedded"], axis=0),
+            node("Add", ["embedded", "rows"], ["sum"]),
+            node("Sub", ["half", "length"], ["low"]),
+            node("Add", ["half", "length"], ["high"]),
+            node("Slice", ["distances", "low", "high", "zero"], ["middle"]),
+            node("Transpose", ["middle"], ["turned"], perm=[1, 0]),
+            node("MatMul", ["sum", "turned"], ["product"]),
+            node("Relu", ["product"], ["y"]),
+        ],
+        {"ids": (INT64, ["b", "n"])},
+        {**NUMBERS, "half": [16], "table": RNG.random((16, 4), np.float32),
+         "words": RNG.random((8, 4), np.float32), "distances": RNG.random((32, 4), np.float32)},
+        {"y": FLOAT},
+    )  # fmt: skip
+
+
+def squeezed() -> onnx.ModelProto:
+    """The first of several elements, of an axis that may hold none, as TensorFlow takes it."""
+    return model_of(
+        [
+            node("Slice", ["x", "zero", "one", "zero"], ["first"]),
+            node("Squeeze", ["first", "zero"], ["row"]),
+            node("Softmax", ["row"], ["y"], axis=-1),
+        ],
+        {"x": (FLOAT, ["b", 4])},
+        NUMBERS,
+        {"y": FLOAT},
+    )
+
+
+def chosen() -> onnx.ModelProto:
+    """A table of as many rows and columns as data say, flattened and brought back by its shape."""
+    return model_of(
+        [
+            node("NonZero", ["x"], ["where"]),
+            node("NonZero", ["z"], ["there"]),
+            node("Cast", ["where"], ["columns"], to=FLOAT),
+            node("Cast", ["there"], ["rows"], to=FLOAT),
+            node("Transpose", ["rows"], ["turned"], perm=[1, 0]),
+            node("MatMul", ["turned", "columns"], ["table"]),
+            node("Reshape", ["table", "flat"], ["line"]),
+            node("Sin", ["line"], ["more"]),
+            node("Shape", ["table"], ["shape"]),
+            node("Reshape", ["more", "shape"], ["again"]),
+            node("Mul", ["again", "table"], ["product"]),
+            node("Relu", ["product"], ["y"]),
+        ],
+        {"x": (FLOAT, ["b", 4]), "z": (FLOAT, ["n", 3])},
+        {**NUMBERS, "flat": [-1]},
+        {"y": FLOAT},
+    )
+
+
 MODELS = {
+    "relative": (relative, {"b": 2, "n": 5}),
+    "squeezed": (squeezed, {"b": 2}),
+    "chosen": (chosen, {"b": 2, "n": 3}),
     "positions": (positions, {"b": 2, "n": 5}),
     "causal": (causal, {"b": 2, "p": 3, "s": 2}),
     "strides": (strides, {"b": 2, "n": 4}),
@@ -262,7 +359,7 @@ def outputs_of(model: onnx.ModelProto, sizes: Mapping[str, int]) -> list[Any]:
 def test_nothing_but_shapes_passes_through(name: str) -> None:
     graph = imported(MODELS[name][0]())
     through = {one.payload.op_type for one in graph.nodes if one.op == OPAQUE}
-    assert through <= {"Shape", "Identity"}
+    assert through <= {"Shape", "Identity", "NonZero"}
 
 
 @pytest.mark.parametrize("name", MODELS)

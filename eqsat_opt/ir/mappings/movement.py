@@ -10,9 +10,12 @@ import numpy as np
 
 from eqsat_opt.ir.dims import (
     Dim,
+    SymDim,
+    dim_max,
     dim_product,
     expand_target,
     floor_div,
+    is_size,
     reshape_target,
     unsqueezed_axes,
 )
@@ -270,6 +273,7 @@ def _read_slice(call: Call, context: ImportContext) -> None:
     for raw_axis, start, end, step in _slice_bounds(call, context):
         axis = normal_axis(raw_axis, x.rank)
         size = x.shape[axis]
+        start, end = (_from_begin(bound, context) for bound in (start, end))
         if isinstance(end, int) and _is_beyond(x, axis, end):
             end = _MAX
         length = cut_length(size, start, end, step)
@@ -283,6 +287,13 @@ def _read_slice(call: Call, context: ImportContext) -> None:
     for index, (op, attrs) in enumerate(cuts, start=1):
         out = call.outputs[0] if index == len(cuts) else None
         value = context.emit(op, [value], out, **attrs)
+
+
+def _from_begin(bound: Dim, context: ImportContext) -> Dim:
+    """A bound that counts from the begin in every run that succeeds, in a form that says so."""
+    if isinstance(bound, SymDim) and not is_size(bound) and context.facts.is_size(bound):
+        return dim_max(0, bound)
+    return bound
 
 
 def _cut_of(axis: int, size: Dim, cut: tuple[Dim, Dim, Dim]) -> tuple[str, dict[str, Any]]:
