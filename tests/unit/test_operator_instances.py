@@ -51,6 +51,8 @@ UNSPOKEN = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), "a state has as many factors as there are steps"),
 }
 """Why no rule speaks of these: nothing draws instances of them, so none can be certified."""
+UNDRAWN = {**UNSPOKEN, "StridedSlice": "begin, end and step that fit are drawn by nobody"}
+"""The same, and of what kernels are made nevertheless."""
 WITHOUT_INDICES = {
     "ReduceProd": "a product over an extent that is a symbol has no normal form",
     **UNSPOKEN,
@@ -78,7 +80,7 @@ def _rule(op: Op, arity: int) -> Rule:
 CASES = [
     pytest.param(op, arity, id=f"{op.name}-{arity}")
     for op in OPS.values()
-    if op.name not in UNSPOKEN
+    if op.name not in UNDRAWN
     for arity in range(op.arity[0], min(op.arity[1], 5) + 1)
 ]
 
@@ -184,7 +186,7 @@ def test_every_operator_has_an_index_function_or_a_reason(name: str) -> None:
     assert (OPS[name].index_fn is None) == (name in WITHOUT_INDICES)
 
 
-@pytest.mark.parametrize("name", UNSPOKEN)
+@pytest.mark.parametrize("name", UNDRAWN)
 def test_a_rule_on_what_has_no_instances_is_not_certified(name: str) -> None:
     op = OPS[name]
     assert not find_instances(_rule(op, op.arity[0]), limit=MIN_POINTS).points
