@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from eqsat_opt.deadline import OutOfTime
-from eqsat_opt.errors import EqsatError, InternalError, RuntimeFailed, SaturationError, reason
+from eqsat_opt.errors import (
+    EqsatError,
+    InternalError,
+    RuntimeFailed,
+    SaturationError,
+    SymbolicSizes,
+    reason,
+)
 
 __all__ = ["Fault", "Faults"]
 
@@ -23,6 +30,9 @@ _T = TypeVar("_T")
 
 _TYPED = (SaturationError, RuntimeFailed)
 """Typed errors of engines and child processes, which no choice of the user causes."""
+
+_OURS = (*_TYPED, SymbolicSizes)
+"""The same, and what a stage raises that asks for sizes which nobody gave it."""
 
 _NO_BUGS = (*_TYPED, OSError, OutOfTime)
 """What the machine or its runtime causes, or the budget, so that it is worth no report."""
@@ -105,7 +115,7 @@ class Faults:
             raise
         except Exception as error:
             is_typed = isinstance(error, EqsatError)
-            if is_typed and not isinstance(error, (*_TYPED, *also)):
+            if is_typed and not isinstance(error, (*_OURS, *also)):
                 raise
             name = stage if isinstance(stage, str) else stage()
             # Shown by --debug.

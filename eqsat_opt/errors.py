@@ -19,6 +19,7 @@ __all__ = [
     "SaturationError",
     "StageError",
     "StoreError",
+    "SymbolicSizes",
     "escaped",
     "or_nearest",
     "printable",
@@ -111,6 +112,10 @@ class StoreError(EqsatError):
 
 class StageError(EqsatError):
     """A stored stage of the search has another format, is damaged, or cannot be read or written."""
+
+
+class SymbolicSizes(EqsatError, ValueError):
+    """A size that must be a number is symbolic."""
 
 
 class InternalError(EqsatError):

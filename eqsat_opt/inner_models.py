@@ -15,7 +15,7 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.ir.dims import evaluate_dim
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.new_bodies import bodies_in, with_new_bodies
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 
 __all__ = ["Bodies", "Improve", "with_better_bodies"]
 
@@ -101,7 +101,7 @@ def _shapes(body: Graph, given: Mapping[str, int]) -> dict[str, tuple[int, ...]]
     found = {}
     for name in body.inputs:
         type_ = body.types[name]
-        if not isinstance(type_, TensorType) or type_.is_static:
+        if not isinstance(type_, TensorType) or isinstance(type_, StaticType):
             continue
         try:
             found[name] = tuple(evaluate_dim(dim, given) for dim in type_.shape)

@@ -16,7 +16,7 @@ from eqsat_opt.ir.forms import PLAIN
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import OPS
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType, require_static
 from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.plan.files import plan_to_json
 from eqsat_opt.runtime.plan.places import Array
@@ -106,10 +106,8 @@ def _case(case: Case, form: str, target: str) -> Iterator[tuple[str, KernelPlan]
     operands = [formed(x, form) for x in operands_of(case)]
     names = [f"v{i}" for i in range(len(operands))]
     buffers = {name: _buffer(name, x) for name, x in zip(names, operands, strict=True)}
-    result = case.result
-    buffers["y"] = Buffer(
-        "y", result.dtype, result.static_shape(), dense_strides(result.static_shape())
-    )
+    result = require_static(case.result)
+    buffers["y"] = Buffer("y", result.dtype, result.shape, dense_strides(result.shape))
     step = Step(case.op, attributes(**case.attrs), tuple(range(len(operands))))
     body = Kernel(tuple(Operand(t, False) for t in case.types), (step,), (len(operands),))
     made = _planned("", target, "cuda", body, buffers=buffers, reads=names)
@@ -145,10 +143,10 @@ def _products(target: str) -> Iterator[tuple[str, KernelPlan]]:
 
 def _plain(name: str, target: str, backend: str, body: Kernel) -> KernelPlan:
     """A kernel on dense memory."""
-    types = [one.type for one in body.operands]
-    names = [f"v{i}" for i in range(len(types))]
-    buffers = {n: _dense(n, type_) for n, type_ in zip(names, types, strict=True)}
-    buffers |= {f"y{k}": _dense(f"y{k}", body.types[i]) for k, i in enumerate(body.outputs)}
+    types = body.required_types()
+    names = [f"v{i}" for i in range(len(body.operands))]
+    buffers = {n: _dense(n, type_) for n, type_ in zip(names, types, strict=False)}
+    buffers |= {f"y{k}": _dense(f"y{k}", types[i]) for k, i in enumerate(body.outputs)}
     made = _planned(name, target, backend, body, buffers=buffers, reads=names)
     assert made is not None, f"{backend} has no kernel {name}"
     return made
@@ -181,6 +179,6 @@ def _buffer(name: str, x: Array) -> Buffer:
     return Buffer(name, str(x.dtype), x.shape, strides, form=PLAIN)
 
 
-def _dense(name: str, type_: TensorType) -> Buffer:
-    dims = type_.static_shape()
+def _dense(name: str, type_: StaticType) -> Buffer:
+    dims = type_.shape
     return Buffer(name, type_.dtype, dims, dense_strides(dims))

@@ -7,7 +7,7 @@ from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.ir.folding import fold
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.rebuild import GraphWriter
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType
 
 __all__ = ["fold_constants", "operator_graph"]
 
@@ -56,10 +56,9 @@ def fold_constants(graph: Graph) -> Graph:
     constants = dict(graph.constants)
     nodes = []
     for node in graph.nodes:
-        folded = None
-        if node.op != OPAQUE and all(name in constants for name in node.reads):
-            type_ = graph.tensor_type(node.output)
-            assert isinstance(type_, TensorType)
+        folded, type_ = None, graph.types[node.outputs[0]]
+        is_known = node.op != OPAQUE and all(name in constants for name in node.reads)
+        if is_known and isinstance(type_, StaticType):
             folded = fold(node, [constants[name] for name in node.reads], type_, _NO_LIMIT)
         if folded is None:
             nodes.append(node)

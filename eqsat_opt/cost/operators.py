@@ -85,13 +85,13 @@ class OperatorCost:
         if len(tensors) != len(operands):
             return LAUNCH_US
         kernel = operator_kernel(op, attrs, tensors, pattern)
-        if not kernel.is_static:
+        if kernel.static_types is None:
             try:
                 kernel = kernel.with_sizes(dict(self.sizes))
-                static = kernel.is_static
+                static = kernel.static_types
             except (IllTyped, KeyError):
-                static = False
-            if not static:
+                static = None
+            if static is None:
                 return LAUNCH_US
         return self.price(kernel).time_us
 

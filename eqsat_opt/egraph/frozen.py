@@ -31,7 +31,7 @@ from eqsat_opt.ir.graph import OPAQUE, Attrs, attributes
 from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops._base import IllTyped
-from eqsat_opt.ir.types import OtherType, TensorType, ValueType
+from eqsat_opt.ir.types import OtherType, StaticType, TensorType, ValueType
 
 __all__ = ["EClasses", "Loop", "freeze"]
 
@@ -374,7 +374,11 @@ def _computable(
     Where every bit counts, only operators whose result IEEE 754 fixes are computed: libraries
     compute a product with a weight by another routine than one with what was just computed.
     """
-    static = {c for c in constant if not isinstance(t := types[c], TensorType) or t.is_static}
+    static = {
+        c
+        for c in constant
+        if not isinstance(t := types[c], TensorType) or isinstance(t, StaticType)
+    }
     large = {
         c for c in static if isinstance(t := types[c], TensorType) and literal(t.bytes) > room_bytes
     }

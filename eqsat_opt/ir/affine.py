@@ -26,7 +26,7 @@ from eqsat_opt.ir.handles import (
     splat_constant,
     splat_value,
 )
-from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
+from eqsat_opt.ir.types import FLOATS, StaticType, TensorType, numpy_dtype
 
 __all__ = ["fold_affine", "lower_batch_normalisation"]
 
@@ -38,7 +38,7 @@ _ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def _combined(
-    op: str, type_: TensorType, left: Constant, right: Constant, shape: tuple[int, ...]
+    op: str, type_: StaticType, left: Constant, right: Constant, shape: tuple[int, ...]
 ) -> Constant | None:
     """``left op right`` with ``right`` reshaped to ``shape``, computed in float64.
 
@@ -63,11 +63,11 @@ def _combined(
     if a is not None and b is not None:
         if is_refused(a, b):
             return None
-        return splat_constant(result_of(a, b).astype(dtype), type_.static_shape())
+        return splat_constant(result_of(a, b).astype(dtype), type_.shape)
 
     def compute() -> Array:
         return np.broadcast_to(
-            result_of(left.load(), np.asarray(right.load()).reshape(shape)), type_.static_shape()
+            result_of(left.load(), np.asarray(right.load()).reshape(shape)), type_.shape
         )
 
     if is_refused(np.asarray(left.load()), np.asarray(right.load()).reshape(shape)):
@@ -80,12 +80,12 @@ def _combined(
 
 def _shaped(constant: Constant, shape: tuple[int, ...]) -> Constant:
     """The same elements; one extent may be -1."""
-    size = constant.type.static_size()
+    size = constant.type.size
     rest = -math.prod(shape)
     shape = tuple(size // max(rest, 1) if extent < 0 else extent for extent in shape)
     if constant.type.shape == shape:
         return constant
-    type_ = TensorType(constant.type.dtype, shape)
+    type_ = StaticType(constant.type.dtype, shape)
     return reshaped(constant, type_, f"{constant.digest}:{shape}")
 
 
@@ -109,8 +109,8 @@ def lower_batch_normalisation(graph: Graph) -> Graph:
         x, (gamma, beta, mean, variance) = node.inputs[0], (constants[p] for p in node.inputs[1:])
         type_ = graph.tensor_type(x)
         assert type_ is not None
-        channels = gamma.type.static_shape()[0]
-        parameter = TensorType(type_.dtype, (channels, *(1,) * (type_.rank - 2)))
+        channels = gamma.type.shape[0]
+        parameter = StaticType(type_.dtype, (channels, *(1,) * (type_.rank - 2)))
         parts = _scale_and_shift(
             parameter, node.attr("epsilon"), gamma, beta, mean=mean, variance=variance
         )
@@ -142,7 +142,7 @@ def _follows_weights(graph: Graph, name: str) -> bool:
 
 
 def _scale_and_shift(
-    type_: TensorType,
+    type_: StaticType,
     epsilon: float,
     gamma: Constant,
     beta: Constant,
@@ -174,7 +174,7 @@ def _scale_and_shift(
     digests = (str(epsilon), *(p.digest for p in parts))
     if all(isinstance(p.source, Splat) for p in parts):
         g, b, m, v = (p.source.value for p in parts)
-        shape, dtype = type_.static_shape(), numpy_dtype(type_.dtype)
+        shape, dtype = type_.shape, numpy_dtype(type_.dtype)
         return (
             splat_constant(scale_of(g, v).astype(dtype), shape),
             splat_constant(shift_of(g, b, m, v).astype(dtype), shape),
@@ -184,13 +184,13 @@ def _scale_and_shift(
         type_,
         lambda: scale_of(gamma.load(), variance.load()),
         ("bn-scale", *digests),
-        source=_shaped(scale_source, type_.static_shape()).source,
+        source=_shaped(scale_source, type_.shape).source,
     )
     shift = derived_constant(
         type_,
         lambda: shift_of(*(p.load() for p in parts)),
         ("bn-shift", *digests),
-        source=_shaped(shift_source, type_.static_shape()).source,
+        source=_shaped(shift_source, type_.shape).source,
     )
     return scale, shift
 
@@ -313,10 +313,10 @@ class _Folder:
         channels = type_.shape[1]
         if not isinstance(channels, int):
             return None
-        vector = TensorType(type_.dtype, (channels,))
+        vector = StaticType(type_.dtype, (channels,))
         flat = (-1,)
         if node.op in ("Mul", "Div"):
-            shape = _weight_shape(conv, self.constants[weight].type, constant.type.static_size())
+            shape = _weight_shape(conv, self.constants[weight].type, constant.type.size)
             if shape is None:
                 return None
             old = self.constants[weight]
@@ -381,11 +381,10 @@ class _Folder:
         if product is None or product.op != "MatMul" or bias not in self.constants:
             return None
         old = self.constants[bias]
-        if not _is_per_channel(old.type, type_, type_.rank - 1) or not isinstance(
-            type_.shape[-1], int
-        ):
+        columns = type_.shape[-1]
+        if not _is_per_channel(old.type, type_, type_.rank - 1) or not isinstance(columns, int):
             return None
-        vector = TensorType(type_.dtype, (type_.shape[-1],))
+        vector = StaticType(type_.dtype, (columns,))
         combined = _combined(node.op, vector, _flat(old, vector), constant, shape=(-1,))
         if combined is None:
             return None
@@ -403,18 +402,18 @@ class _Folder:
         )
 
 
-def _flat(constant: Constant, type_: TensorType) -> Constant:
+def _flat(constant: Constant, type_: StaticType) -> Constant:
     """A bias of any rank as a vector."""
     if constant.type == type_:
         return constant
-    is_whole = constant.type.static_size() == type_.static_size()
+    is_whole = constant.type.size == type_.size
     return derived_constant(
         type_,
-        lambda: np.broadcast_to(np.asarray(constant.load()).reshape(-1), type_.static_shape()),
+        lambda: np.broadcast_to(np.asarray(constant.load()).reshape(-1), type_.shape),
         ("flat", constant.digest),
         flops=constant.flops,
         # A scalar is spread, which is no operator of constants.
-        source=_shaped(constant, type_.static_shape()).source if is_whole else None,
+        source=_shaped(constant, type_.shape).source if is_whole else None,
     )
 
 
@@ -422,14 +421,14 @@ def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *second)))
 
 
-def _is_per_channel(constant: TensorType, type_: TensorType, axis: int) -> bool:
+def _is_per_channel(constant: StaticType, type_: TensorType, axis: int) -> bool:
     if constant.dtype != type_.dtype or constant.rank > type_.rank:
         return False
     padded = (1,) * (type_.rank - constant.rank) + constant.shape
     return all(d == 1 or (i == axis and d == type_.shape[i]) for i, d in enumerate(padded))
 
 
-def _weight_shape(conv: Node, weight: TensorType, size: int) -> tuple[int, ...] | None:
+def _weight_shape(conv: Node, weight: StaticType, size: int) -> tuple[int, ...] | None:
     """The shape in which a factor per output channel broadcasts against the weights."""
     ones = (1,) * (weight.rank - 2)
     if conv.op == "Conv":

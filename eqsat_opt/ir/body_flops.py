@@ -64,7 +64,7 @@ def _iterations(node: Node, graph: Graph, sizes: Mapping[str, int]) -> int:
     """How often the body of a Loop or a Scan runs, as far as that is known."""
     if node.payload.op_type == "Loop":
         trips = graph.constants.get(node.inputs[0])
-        if trips is None or trips.type.static_size() != 1:
+        if trips is None or trips.type.size != 1:
             return _ONCE
         # A trip count without end stands for a loop that its condition ends.
         count = int(np.asarray(trips.load()).reshape(-1)[0])

@@ -182,7 +182,7 @@ def _goes_on(body: Graph) -> bool:
     while name in body.producers and is_identity(body.producers[name]):
         name = body.producers[name].inputs[0]
     constant = body.constants.get(name)
-    is_true = constant is not None and constant.type.static_size() == 1 and constant.load().all()
+    is_true = constant is not None and constant.type.size == 1 and constant.load().all()
     return name == body.inputs[1] or bool(is_true)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 
 __all__ = ["contradiction"]
 
@@ -71,11 +71,11 @@ def _space_to_depth(types: Types, attributes: Mapping[str, Any], _: object) -> s
 
 def _reshape(types: Types, attributes: Mapping[str, Any], target: Sequence[Any] | None) -> str:
     x = types[0]
-    if x is None or not x.is_static or target is None:
+    if not isinstance(x, StaticType) or target is None:
         return ""
     if not all(isinstance(size, int) for size in target):
         return ""
-    shape = x.static_shape()
+    shape = x.shape
     kept = not attributes.get("allowzero", 0)
     sizes = [shape[i] if size == 0 and kept else size for i, size in enumerate(target)]
     known = math.prod(size for size in sizes if size != -1)

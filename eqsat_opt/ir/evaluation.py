@@ -12,7 +12,7 @@ from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import StaticType, TensorType, numpy_dtype
 
 __all__ = ["evaluate_kernel", "evaluate_operator"]
 
@@ -20,9 +20,9 @@ Array = npt.NDArray[Any]
 
 
 def evaluate_operator(op: str, attrs: Attrs, operands: Sequence[Array], type_: TensorType) -> Array:
-    """The value of an operator of the registry, in the element type of its static type."""
-    if 0 in type_.shape:  # Not all operators can do nothing.
-        return np.zeros(type_.static_shape(), numpy_dtype(type_.dtype))
+    """The value of an operator of the registry, in the element type of its type."""
+    if isinstance(type_, StaticType) and 0 in type_.shape:  # Not all operators can do nothing.
+        return np.zeros(type_.shape, numpy_dtype(type_.dtype))
     with np.errstate(all="ignore"):
         result = get_op(op).eval_fn(FLOAT, operands, dict(attrs))
     return np.asarray(result).astype(numpy_dtype(type_.dtype), copy=False)

@@ -17,7 +17,7 @@ from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Expression, Splat
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, inner_names
 from eqsat_opt.ir.onnx_types import plain_symbol, standard_schema
-from eqsat_opt.ir.types import DTYPE_CODES, TensorType
+from eqsat_opt.ir.types import DTYPE_CODES, StaticType, TensorType
 
 __all__ = [
     "RULES_KEY",
@@ -112,10 +112,10 @@ class ExportContext:
         original = self.source.graph.initializers.get(name) if self.source else None
         if (
             isinstance(constant.source, Splat)
-            and constant.type.static_size() > _SPLAT_ELEMENTS
+            and constant.type.size > _SPLAT_ELEMENTS
             and self.opset >= 9
         ):
-            shape = self.constant(np.asarray(constant.type.static_shape(), np.int64))
+            shape = self.constant(np.asarray(constant.type.shape, np.int64))
             fill = np.asarray(constant.source.value).reshape(1)
             self.op("ConstantOfShape", [shape], name, value=fill)
             return
@@ -268,7 +268,7 @@ class ExportContext:
                 if symbol is not None:
                     self._dims.setdefault(symbol, (name, axis))
             # One more reader of another value could keep a runtime from fusing what reads it.
-            if name in self._measured and not type_.is_static:
+            if name in self._measured and not isinstance(type_, StaticType):
                 self._shapes.setdefault(type_.shape, name)
 
     def shape_value(self, shape: tuple[Dim, ...]) -> str:
@@ -407,10 +407,8 @@ def tensor_of(name: str, constant: Constant) -> Any:
             lambda: source, dtype=source.dtype, shape=onnx_ir.Shape(source.shape), name=name
         )
     return onnx_ir.LazyTensor(
-        lambda: onnx_ir.Tensor(
-            np.ascontiguousarray(constant.load()).reshape(constant.type.static_shape())
-        ),
+        lambda: onnx_ir.Tensor(np.ascontiguousarray(constant.load()).reshape(constant.type.shape)),
         dtype=onnx_ir.DataType(DTYPE_CODES[constant.type.dtype]),
-        shape=onnx_ir.Shape(constant.type.static_shape()),
+        shape=onnx_ir.Shape(constant.type.shape),
         name=name,
     )

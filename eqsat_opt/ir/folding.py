@@ -26,7 +26,7 @@ from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 
 __all__ = [
     "elementwise",
@@ -86,7 +86,7 @@ def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:
 
 
 def fold(
-    node: Node, operands: Sequence[Constant], type_: TensorType, limit_bytes: int
+    node: Node, operands: Sequence[Constant], type_: StaticType, limit_bytes: int
 ) -> Constant | None:
     """The constant that a registry node on constants is; computed when it is loaded.
 
@@ -103,10 +103,10 @@ def fold(
         values = [splat_value(o, 1) for o in operands]
         if all(v is not None for v in values):
             scalars = [np.asarray(v).reshape(()) for v in values]
-            value = scalars[0] if moves else evaluate(node, scalars, TensorType(type_.dtype, ()))
-            return splat_constant(value, type_.static_shape())
+            value = scalars[0] if moves else evaluate(node, scalars, StaticType(type_.dtype, ()))
+            return splat_constant(value, type_.shape)
     room = max(limit_bytes, held_bytes(operands))
-    if any(one.static_bytes() > room for one in (type_, *(o.type for o in operands))):
+    if any(one.bytes > room for one in (type_, *(o.type for o in operands))):
         return None
     if _is_undefined(node, operands):
         return None
@@ -131,7 +131,7 @@ def _is_undefined(node: Node, operands: Sequence[Constant]) -> bool:
     if node.op == "Gather":
         if is_dear(operands[1]):
             return True  # nobody looks
-        size, indices = operands[0].type.static_shape()[node.attr("axis")], operands[1].load()
+        size, indices = operands[0].type.shape[node.attr("axis")], operands[1].load()
         return bool(np.any((indices < -size) | (indices >= size)))
     return node.op in ("ReduceMean", *GLOBAL_POOLS) and 0 in operands[0].type.shape
 

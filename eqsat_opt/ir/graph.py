@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dims import Dim
-from eqsat_opt.ir.types import TensorType, ValueType
+from eqsat_opt.ir.types import StaticType, TensorType, ValueType, require_static
 
 __all__ = [
     "OPAQUE",
@@ -123,14 +123,14 @@ class Constant:
     """A handle on a compile-time constant; the bytes are read only when ``load`` is called.
 
     Attributes:
-        type: always a static tensor type.
+        type: element type and sizes.
         digest: equal digests mean equal contents (not the other way round).
         load: returns the array, possibly a memory-mapped view; callers must not write to it.
         source: the ONNX tensor it came from, so that an untouched weight leaves without being
             copied.
     """
 
-    type: TensorType
+    type: StaticType
     digest: str
     load: Callable[[], npt.NDArray[Any]] = field(compare=False, repr=False)
     source: Any = field(default=None, compare=False, repr=False)
@@ -188,6 +188,14 @@ class Graph:
         """The tensor type of a value, ``None`` for what is not a typed tensor."""
         value = self.types.get(name)
         return value if isinstance(value, TensorType) else None
+
+    def static_type(self, name: str) -> StaticType:
+        """The type of a tensor of a graph whose sizes were fixed before.
+
+        Raises:
+            SymbolicSizes: it has a symbolic dimension, or no tensor type.
+        """
+        return require_static(self.types[name])
 
     def kind(self, name: str) -> ValueKind:
         """What is known of a value."""

@@ -10,7 +10,7 @@ from eqsat_opt.ir.folding import fold
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, attributes
 from eqsat_opt.ir.handles import is_dear, uniform_value
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType, ValueType
+from eqsat_opt.ir.types import StaticType, TensorType, ValueType
 from eqsat_opt.ir.values_json import TYPING_FAILURES
 
 __all__ = ["in_half"]
@@ -128,7 +128,7 @@ class _Writer:
             return name
         if name not in self._half:
             self._half[name] = self._named(name)
-            constant = self._half_constant(name, type_)
+            constant = self._half_constant(name)
             if constant is None:
                 self._cast(name, self._half[name], _HALF)
             else:
@@ -136,12 +136,13 @@ class _Writer:
                 self._types[self._half[name]] = constant.type
         return self._half[name]
 
-    def _half_constant(self, name: str, type_: TensorType) -> Constant | None:
+    def _half_constant(self, name: str) -> Constant | None:
         constant = self._old.constants.get(name)
         if constant is None:
             return None
         node = Node("Cast", (name,), (self._half[name],), attributes(to=_HALF))
-        return fold(node, [constant], _halved(type_), type_.static_bytes())
+        type_ = constant.type
+        return fold(node, [constant], StaticType(_HALF, type_.shape), type_.bytes)
 
     def _cast(self, source: str, name: str, dtype: str) -> None:
         type_ = self._types[source]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx_ir
 
 from eqsat_opt.ir.graph import Attrs, Constant, attributes
-from eqsat_opt.ir.types import DTYPE_NAMES, FLOATS, INTEGERS, TensorType, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_NAMES, FLOATS, INTEGERS, StaticType, numpy_dtype
 
 __all__ = [
     "Computed",
@@ -95,7 +95,7 @@ def _digest(*parts: bytes | str) -> str:
 def array_constant(array: Array) -> Constant:
     """A constant that is already in memory."""
     array = np.asarray(array)
-    type_ = TensorType(DTYPE_NAMES[onnx_ir.DataType.from_numpy(array.dtype).value], array.shape)
+    type_ = StaticType(DTYPE_NAMES[onnx_ir.DataType.from_numpy(array.dtype).value], array.shape)
     return Constant(type_, _digest(str(type_), array.tobytes()), lambda: array)
 
 
@@ -103,7 +103,7 @@ def splat_constant(value: Array, shape: tuple[int, ...]) -> Constant:
     """A constant of which every element is the scalar ``value``; it takes no memory."""
     scalar = np.asarray(value).reshape(())
     dtype = DTYPE_NAMES[onnx_ir.DataType.from_numpy(scalar.dtype).value]
-    type_ = TensorType(dtype, shape)
+    type_ = StaticType(dtype, shape)
     return Constant(
         type_,
         _digest("splat", str(type_), scalar.tobytes()),
@@ -117,10 +117,10 @@ def tensor_constant(tensor: Any) -> Constant | None:
     dtype = DTYPE_NAMES.get(tensor.dtype.value)
     if dtype is None:
         return None
-    type_ = TensorType(dtype, tuple(int(d) for d in tensor.shape))
+    type_ = StaticType(dtype, tuple(int(d) for d in tensor.shape))
     if dtype == "string":
         return Constant(type_, _digest(str(type_), *tensor.string_data()), tensor.numpy, tensor)
-    if isinstance(tensor, onnx_ir.ExternalTensor) and type_.static_bytes() > _EXTERNAL_HASHED_BYTES:
+    if isinstance(tensor, onnx_ir.ExternalTensor) and type_.bytes > _EXTERNAL_HASHED_BYTES:
         place = (os.path.realpath(tensor.path), str(tensor.offset or 0), str(tensor.length or ""))
         return Constant(type_, _digest("external", str(type_), *place), tensor.numpy, tensor)
     return Constant(type_, _digest(str(type_), _content(tensor)), tensor.numpy, tensor)
@@ -133,7 +133,7 @@ def _content(tensor: Any) -> bytes:
 
 
 def derived_constant(
-    type_: TensorType,
+    type_: StaticType,
     compute: Callable[[], Array],
     recipe: Iterable[str],
     flops: float = 0.0,
@@ -142,13 +142,13 @@ def derived_constant(
     """A constant that is computed when it is first loaded.
 
     Args:
-        type_: a static type; what ``compute`` returns is converted to its element type.
+        type_: of the array; what ``compute`` returns is converted to its element type.
         compute: makes the array.
         recipe: operator, attributes and operand digests: all that determines the contents.
         flops: that ``compute`` takes, those of its operands included.
         source: the same as an operator of the registry, where there is one.
     """
-    shape, dtype = type_.static_shape(), numpy_dtype(type_.dtype)
+    shape, dtype = type_.shape, numpy_dtype(type_.dtype)
 
     def computed() -> Array:
         array = np.asarray(compute()).astype(dtype, copy=False).reshape(shape)
@@ -195,9 +195,9 @@ class Computed:
         return array
 
 
-def reshaped(handle: Constant, type_: TensorType, digest: str) -> Constant:
-    """The elements of another constant in another static shape."""
-    shape = type_.static_shape()
+def reshaped(handle: Constant, type_: StaticType, digest: str) -> Constant:
+    """The elements of another constant in another shape."""
+    shape = type_.shape
     load = Computed(lambda: np.asarray(handle.load()).reshape(shape), handle.flops)
     source = Expression("Reshape", attributes(shape=shape), (handle,))
     return Constant(type_, digest, load, source)
@@ -206,9 +206,7 @@ def reshaped(handle: Constant, type_: TensorType, digest: str) -> Constant:
 def held_bytes(constants: Iterable[Constant]) -> int:
     """Bytes of memory that these constants need; a splat needs one element."""
     return sum(
-        numpy_dtype(one.type.dtype).itemsize
-        if isinstance(one.source, Splat)
-        else one.type.static_bytes()
+        numpy_dtype(one.type.dtype).itemsize if isinstance(one.source, Splat) else one.type.bytes
         for one in constants
     )
 
@@ -232,7 +230,7 @@ def splat_value(constant: Constant, limit: int = 1024) -> Any:
     """The scalar that every element equals; ``None`` if they differ or exceed ``limit``."""
     if isinstance(constant.source, Splat):
         return constant.source.value
-    size = constant.type.static_size()
+    size = constant.type.size
     if not 0 < size <= limit or constant.type.dtype == "string" or is_dear(constant):
         return None
     array = np.asarray(constant.load())
@@ -246,7 +244,7 @@ def uniform_value(constant: Constant) -> float | None:
 
     ``None`` if they differ, are not finite, or are -0 or whole numbers that no float is.
     """
-    size, dtype = constant.type.static_size(), constant.type.dtype
+    size, dtype = constant.type.size, constant.type.dtype
     if not 0 < size <= _UNIFORM_LIMIT or dtype not in FLOATS | INTEGERS:
         return None
     value = splat_value(constant, _UNIFORM_LIMIT)

@@ -142,7 +142,7 @@ class BodyImporter(ImportContext):
         if name in self.conditions:
             return self.conditions[name]
         constant = self.constants.get(name)
-        if constant is None or constant.type.dtype != "bool" or constant.type.static_size() != 1:
+        if constant is None or constant.type.dtype != "bool" or constant.type.size != 1:
             return None
         return bool(self.array(name).reshape(-1)[0])
 

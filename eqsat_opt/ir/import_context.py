@@ -30,7 +30,7 @@ from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
 from eqsat_opt.ir.onnx_types import OpaqueTyper, fresh_dim, plain_symbol
 from eqsat_opt.ir.ops import OUTPUT, get_op
 from eqsat_opt.ir.size_facts import NO_FACTS, SizeFacts
-from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
+from eqsat_opt.ir.types import StaticType, TensorType, ValueType, numpy_dtype
 
 __all__ = [
     "ORDERED_INTEGERS",
@@ -63,10 +63,9 @@ def identity_node(source: str, target: str, sources: tuple[str, ...] = ()) -> No
 
 def is_small_integer(type_: ValueType) -> bool:
     return (
-        isinstance(type_, TensorType)
+        isinstance(type_, StaticType)
         and type_.dtype in ("int64", "int32", "bool")
-        and type_.is_static
-        and type_.static_size() <= SMALL_ELEMENTS
+        and type_.size <= SMALL_ELEMENTS
     )
 
 
@@ -130,7 +129,7 @@ class ImportContext:
         if (
             constant is None
             or constant.type.dtype == "string"
-            or constant.type.static_size() > SMALL_ELEMENTS
+            or constant.type.size > SMALL_ELEMENTS
         ):
             return None
         return self.array(name)
@@ -148,7 +147,7 @@ class ImportContext:
         """The contents of a small constant."""
         if name not in self._arrays:
             constant = self.constants.get(name)
-            if constant is None or constant.type.static_size() > _READABLE:
+            if constant is None or constant.type.size > _READABLE:
                 raise Untranslatable
             self._arrays[name] = np.asarray(constant.load())
         return self._arrays[name]
@@ -247,7 +246,7 @@ class ImportContext:
         if type_.dtype not in ("int64", "int32", "bool"):
             if type_.shape not in ((), (1,)) or not is_exact(node.op):
                 return False
-        elif not type_.is_static or type_.static_size() > SMALL_ELEMENTS:
+        elif not isinstance(type_, StaticType) or type_.size > SMALL_ELEMENTS:
             return False
         arrays = [self._small_array(n) for n in node.inputs]
         if all(a is not None for a in arrays):

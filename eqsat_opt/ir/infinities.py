@@ -34,7 +34,7 @@ def _makes_infinite(graph: Graph, node: Node) -> bool:
         constant = graph.constants.get(name)
         if constant is None or constant.type.dtype not in FLOATS:
             continue
-        if is_dear(constant) or constant.type.static_bytes() > _LARGEST_BYTES:
+        if is_dear(constant) or constant.type.bytes > _LARGEST_BYTES:
             continue
         known = splat_value(constant)
         values = np.asarray(constant.load() if known is None else known).astype(np.float64)

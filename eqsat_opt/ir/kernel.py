@@ -21,7 +21,7 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.outputs import Application, application
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import StaticType, TensorType, numpy_dtype, require_static, static_types
 
 __all__ = ["Kernel", "Operand", "Step"]
 
@@ -110,9 +110,17 @@ class Kernel:
         return "+".join(step.op for step in self.steps)
 
     @cached_property
-    def is_static(self) -> bool:
-        """Whether all sizes are literal, so that it can be measured as it is."""
-        return all(type_.is_static for type_ in self.types)
+    def static_types(self) -> tuple[StaticType, ...] | None:
+        """The types if all sizes are literal, so that it can be measured as it is."""
+        return static_types(self.types)
+
+    def required_types(self) -> tuple[StaticType, ...]:
+        """The types of a kernel whose sizes were fixed before.
+
+        Raises:
+            SymbolicSizes: a dimension is symbolic.
+        """
+        return tuple([require_static(type_) for type_ in self.types])
 
     @cached_property
     def flops(self) -> Dim:
@@ -154,8 +162,8 @@ class Kernel:
     def with_sizes(self, sizes: dict[str, int]) -> Kernel:
         """The same kernel with symbolic dimensions replaced."""
 
-        def fix(type_: TensorType) -> TensorType:
-            return TensorType(type_.dtype, tuple(evaluate_dim(d, sizes) for d in type_.shape))
+        def fix(type_: TensorType) -> StaticType:
+            return StaticType(type_.dtype, tuple(evaluate_dim(d, sizes) for d in type_.shape))
 
         def attr(value: Any) -> Any:
             return (
@@ -192,8 +200,8 @@ class Kernel:
                 value = 0.0 if i in self._places else operand.value
                 seed = f"{operand.type} {value} {i}"
                 digest = hashlib.blake2b(seed.encode(), digest_size=16).hexdigest()
-                weight = partial(_weight, replace(operand, value=value), i)
-                constants[name] = Constant(operand.type, digest, weight)
+                type_ = require_static(operand.type)
+                constants[name] = Constant(type_, digest, partial(_weight, type_, value, i))
             else:
                 inputs.append(name)
         nodes = []
@@ -238,13 +246,12 @@ _DRAWN = 1_000_003
 prime, the period is none of rows or blocks."""
 
 
-def _weight(operand: Operand, index: int) -> npt.NDArray[Any]:
-    shape, dtype = operand.type.static_shape(), numpy_dtype(operand.type.dtype)
-    if operand.value is not None:
-        return np.full(shape, operand.value, dtype=dtype)
+def _weight(type_: StaticType, value: float | None, index: int) -> npt.NDArray[Any]:
+    shape, dtype = type_.shape, numpy_dtype(type_.dtype)
+    if value is not None:
+        return np.full(shape, value, dtype=dtype)
     rng = np.random.default_rng(index)
-    size = operand.type.static_size()
-    few = min(size, _DRAWN)
+    few = min(type_.size, _DRAWN)
     # Positive and near 1, so that divisions, roots and logarithms stay ordinary numbers, and
     # whole numbers divide too.
     least = 0 if dtype.kind == "b" else 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.ir.types import StaticType
 
 __all__ = ["export_kernel"]
 
@@ -31,7 +31,7 @@ def export_kernel(kernel: Kernel) -> bytes:
         ModelError: an operator cannot be written in the default opset, or the tensors are too large
             to make them up.
     """
-    needed = sum(literal(type_.bytes) for type_ in kernel.types if type_.is_static)
+    needed = sum(type_.bytes for type_ in kernel.types if isinstance(type_, StaticType))
     if needed > _LARGEST_BYTES:
         raise ModelError(f"{kernel.name} works on {needed} bytes, too many to measure it alone")
     graph = kernel.to_graph()

@@ -11,7 +11,7 @@ from eqsat_opt.columns import aligned
 from eqsat_opt.documents import Document, Entry
 from eqsat_opt.errors import ModelError, StageError
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, ValueKind
-from eqsat_opt.ir.types import TensorType, ValueType
+from eqsat_opt.ir.types import StaticType, ValueType
 from eqsat_opt.ir.values_json import (
     attrs_text,
     operator_from_json,
@@ -150,7 +150,7 @@ def graph_from_json(document: Any) -> ListedGraph:
     for one in entry.entries("constants", "constant"):
         name = _read_value(one, types, "digest")
         type_ = types[name]
-        if not isinstance(type_, TensorType) or not type_.is_static:
+        if not isinstance(type_, StaticType):
             raise StageError(f"{one.where} has the type {type_}, which has no fixed size")
         constants[name] = Constant(type_, one.text("digest"), _no_contents)
     nodes = tuple(_read_node(one, types) for one in entry.entries("nodes", "node"))

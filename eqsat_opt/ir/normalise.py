@@ -26,7 +26,7 @@ from eqsat_opt.ir.infinities import with_fixed_infinities
 from eqsat_opt.ir.onnx_import import identity_node
 from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.quantised import may_fold
-from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
+from eqsat_opt.ir.types import StaticType, TensorType, ValueType, numpy_dtype
 from eqsat_opt.numerics import Numerics
 
 __all__ = ["FOLDED_BYTES", "normalise"]
@@ -191,7 +191,7 @@ class _Pass:
         room = max(FOLDED_BYTES, held_bytes(given))
         if (
             is_dear(*given)
-            or any(c.type.static_bytes() > room for c in given)
+            or any(c.type.bytes > room for c in given)
             or not all(_may_hold(t, room) for t in results)
         ):
             return False
@@ -269,7 +269,7 @@ class _Pass:
     def _fold(self, node: Node) -> bool:
         operands = [self.constants.get(name) for name in node.inputs]
         type_ = self.types[node.output]
-        if not isinstance(type_, TensorType) or not type_.is_static or type_.dtype == "string":
+        if not isinstance(type_, StaticType) or type_.dtype == "string":
             return False
         if node.op == "Where" and operands[0] is not None and self._fold_where(node, type_):
             return True
@@ -282,7 +282,7 @@ class _Pass:
         self._define_constant(node.output, constant)
         return True
 
-    def _fold_where(self, node: Node, type_: TensorType) -> bool:
+    def _fold_where(self, node: Node, type_: StaticType) -> bool:
         """A condition that is the same everywhere picks a branch, expanded if need be."""
         value = splat_value(self.constants[node.inputs[0]], 1 << 16)
         if value is None:
@@ -291,7 +291,7 @@ class _Pass:
         scalar = splat_value(branch) if branch is not None else None
         if scalar is None:
             return False
-        self._define_constant(node.output, splat_constant(scalar, type_.static_shape()))
+        self._define_constant(node.output, splat_constant(scalar, type_.shape))
         return True
 
     def _share(self, node: Node) -> None:
@@ -305,9 +305,9 @@ class _Pass:
 
 
 def _may_hold(type_: ValueType | None, room_bytes: int) -> bool:
-    if not isinstance(type_, TensorType) or not type_.is_static or type_.dtype == "string":
+    if not isinstance(type_, StaticType) or type_.dtype == "string":
         return False
-    return type_.static_bytes() <= room_bytes
+    return type_.bytes <= room_bytes
 
 
 _IDENTITIES: Mapping[str, Callable[[Node], bool]] = {

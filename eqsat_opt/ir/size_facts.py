@@ -23,7 +23,7 @@ from eqsat_opt.ir.dims import (
 )
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.size_equations import Equation
-from eqsat_opt.ir.types import TensorType, ValueType
+from eqsat_opt.ir.types import StaticType, TensorType, ValueType
 
 __all__ = ["NO_FACTS", "SizeFacts", "facts_of", "lengths"]
 
@@ -71,7 +71,7 @@ class SizeFacts:
 
     def typed(self, type_: ValueType) -> ValueType:
         """A type in the simplest form that the facts allow."""
-        if not isinstance(type_, TensorType) or type_.is_static:
+        if not isinstance(type_, TensorType) or isinstance(type_, StaticType):
             return type_
         return TensorType(type_.dtype, tuple(map(self.simplified, type_.shape)))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
+from eqsat_opt.errors import SymbolicSizes
 from eqsat_opt.ir.dims import Dim, SymDim, dim_product
 
 __all__ = [
@@ -17,10 +19,13 @@ __all__ = [
     "FLOATS",
     "WHOLE_RANGES",
     "OtherType",
+    "StaticType",
     "TensorType",
     "ValueType",
     "has_element",
     "numpy_dtype",
+    "require_static",
+    "static_types",
 ]
 
 DTYPE_CODES: dict[str, int] = {
@@ -129,6 +134,62 @@ class OtherType:
 
     def __str__(self) -> str:
         return self.text
+
+
+class _LiteralSizes(type):
+    """The class of :class:`StaticType`, by which ``isinstance`` asks for the sizes.
+
+    Static types are tensor types like others, so equal ones are equal however they were made.
+    """
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, TensorType) and value.is_static
+
+    def __call__(cls, dtype: str, shape: tuple[int, ...]) -> TensorType:
+        return TensorType(dtype, shape)
+
+
+if TYPE_CHECKING:
+
+    class StaticType(TensorType):
+        """The type of a tensor whose dimensions are all literal: its sizes are plain integers.
+
+        A :class:`TensorType` that may be symbolic becomes one by ``isinstance``, or by
+        :func:`require_static` where sizes were fixed before.
+        """
+
+        shape: tuple[int, ...]
+
+        def __init__(self, dtype: str, shape: tuple[int, ...]) -> None: ...
+
+        @property
+        def size(self) -> int: ...
+
+        @property
+        def bytes(self) -> int: ...
+
+else:
+
+    class StaticType(metaclass=_LiteralSizes):
+        """The type of a tensor whose dimensions are all literal: its sizes are plain integers."""
+
+
+def require_static(type_: ValueType) -> StaticType:
+    """The type of a value whose sizes must have been fixed before.
+
+    Raises:
+        SymbolicSizes: a dimension is symbolic, or it is no tensor.
+    """
+    if isinstance(type_, StaticType):
+        return type_
+    raise SymbolicSizes(f"{type_} has no literal sizes; give them with --input-shape")
+
+
+def static_types(types: Iterable[ValueType | None]) -> tuple[StaticType, ...] | None:
+    """All of ``types`` if each is static, else ``None``."""
+    found = tuple(types)
+    known = tuple([type_ for type_ in found if isinstance(type_, StaticType)])
+    return known if len(known) == len(found) else None
 
 
 ValueType = TensorType | OtherType

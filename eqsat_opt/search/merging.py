@@ -36,7 +36,7 @@ def mergeable(graph: Graph, kernels: Sequence[Chosen]) -> bool:
 def _is_convolution(graph: Graph, one: Chosen) -> bool:
     """An ordinary convolution with constant weights, and constants by channel after it."""
     kernel = one.kernel
-    if kernel is None or not kernel.is_static or not kernel.steps:
+    if kernel is None or kernel.static_types is None or not kernel.steps:
         return False
     (first, *rest), count = kernel.steps, len(kernel.operands)
     attrs = dict(first.attrs)
@@ -47,7 +47,7 @@ def _is_convolution(graph: Graph, one: Chosen) -> bool:
         return False
     if max(data, weight) >= count or kernel.operands[data].const:
         return False
-    channels, _, height, width = kernel.types[weight].static_shape()
+    channels, _, height, width = kernel.static_types[weight].shape
     if not kernel.operands[weight].const or not height % 2 == width % 2 == 1:
         return False
 
@@ -96,7 +96,7 @@ def _rank(graph: Graph, name: str) -> int:
 
 def _extents(kernel: Kernel) -> tuple[int, int]:
     """Height and width of a filter."""
-    height, width = kernel.types[kernel.steps[0].operands[1]].static_shape()[2:]
+    height, width = kernel.required_types()[kernel.steps[0].operands[1]].shape[2:]
     return height, width
 
 
@@ -155,7 +155,7 @@ def merged(graph: Graph, kernels: Sequence[Chosen]) -> tuple[Graph, frozenset[st
         inside.append(made)
     begin = 0
     for one, body in zip(kernels, bodies, strict=True):
-        end = begin + body.types[body.outputs[0]].static_shape()[_CHANNELS]
+        end = begin + body.required_types()[body.outputs[0]].shape[_CHANNELS]
         nodes.named(one.writes[-1], "Slice", (made,), {"axis": _CHANNELS, "lo": begin, "hi": end})
         begin = end
     results = {one.writes[-1] for one in kernels}

@@ -338,14 +338,14 @@ class Prices:
 
     def _quoted(self, kernel: Kernel) -> tuple[Row, ...]:
         static = self.sized(kernel)
-        if not static.is_static:
+        if static.static_types is None:
             return (self.unknown,)
         found = map(self.valuation.row, self.pricer.quotes(static))
         return tuple(sorted(found, key=lambda row: row.rank))
 
     def sized(self, kernel: Kernel) -> Kernel:
         """A kernel of literal sizes; as it is if some are not known."""
-        if kernel.is_static:
+        if kernel.static_types is not None:
             return kernel
         try:
             return kernel.with_sizes(dict(self.sizes))

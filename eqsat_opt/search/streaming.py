@@ -91,7 +91,7 @@ class Streams:
         if quoted is None or not time_us:
             return Load(width=0.0)
         width = 1.0
-        if kernel is not None and kernel.is_static:
+        if kernel is not None and kernel.static_types is not None:
             offer = Offer(kernel, quoted.backend, quoted.implementation)
             if offer not in self._widths:
                 how = quoted.implementation

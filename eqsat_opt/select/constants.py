@@ -18,7 +18,7 @@ from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Computed, Expression, folding_s, reshaped
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.select.candidates import CONSTANT, Selection
 
@@ -128,7 +128,7 @@ class Constants:
     def _folded(self, node: int, operands: list[Constant]) -> Constant:
         op, attrs = self.eclasses.op[node], self.eclasses.attrs[node]
         type_ = self.eclasses.types[int(self.eclasses.class_of[node])]
-        assert isinstance(type_, TensorType)
+        assert isinstance(type_, StaticType)  # others are no constants of the frozen e-graph
         text = f"{op}{attrs}{[o.digest for o in operands]}"
         digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         folded = Node(op, tuple(f"x{i}" for i in range(len(operands))), ("y",), attrs)
@@ -145,7 +145,7 @@ def in_shape(handle: Constant, shape: tuple[int, ...]) -> Constant:
     """The same elements in another shape."""
     if handle.type.shape == shape:
         return handle
-    return reshaped(handle, TensorType(handle.type.dtype, shape), f"{handle.digest}:{shape}")
+    return reshaped(handle, StaticType(handle.type.dtype, shape), f"{handle.digest}:{shape}")
 
 
 def _chosen(selection: Selection) -> list[int]:

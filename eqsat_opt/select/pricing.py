@@ -36,14 +36,18 @@ _T = TypeVar("_T")
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
     """The kernel with symbolic dimensions replaced; ``None`` if it is not defined on such sizes."""
-    if kernel.is_static:
+    if kernel.static_types is not None:
         return kernel
     try:
         sized = kernel.with_sizes(dict(sizes))
-        types = sized.types
+        types = sized.static_types
     except IllTyped:
         return None
-    return sized if all(size >= 0 for type_ in types for size in type_.static_shape()) else None
+    return (
+        sized
+        if types is not None and all(size >= 0 for type_ in types for size in type_.shape)
+        else None
+    )
 
 
 @dataclass(frozen=True)

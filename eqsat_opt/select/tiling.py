@@ -13,7 +13,7 @@ from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.kernel import Step
 from eqsat_opt.ir.ops import get_op, with_trait
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 from eqsat_opt.rules.patterns import operators_of
 from eqsat_opt.runtime.backends.protocol import Backend, KernelPattern
 from eqsat_opt.select.candidates import Candidate, Candidates, OperandRef
@@ -85,13 +85,13 @@ def _stripped(eclasses: Classes, cls: int, node: int) -> tuple[int, ...] | None:
     ``None`` where it stays as it is: the rank of the result may be that of the constant.
     """
     type_ = eclasses.types[cls]
-    if not eclasses.is_const[cls] or not isinstance(type_, TensorType) or not type_.is_static:
+    if not eclasses.is_const[cls] or not isinstance(type_, StaticType):
         return None
     if eclasses.op[node] not in _BROADCASTING or not any(
         _rank(eclasses, other) >= type_.rank for other in eclasses.children(node) if other != cls
     ):
         return None
-    shape = type_.static_shape()
+    shape = type_.shape
     start = next((i for i, d in enumerate(shape) if d != 1), len(shape))
     return shape[start:] if start else None
 

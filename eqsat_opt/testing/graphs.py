@@ -10,7 +10,7 @@ import numpy as np
 from eqsat_opt.ir.dims import Dim, SymDim, sym
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, attributes
 from eqsat_opt.ir.ops import Array, get_op
-from eqsat_opt.ir.types import OtherType, TensorType, ValueType
+from eqsat_opt.ir.types import OtherType, StaticType, TensorType, ValueType, require_static
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -50,7 +50,7 @@ class GraphMaker:
     def constant(self, array: Array) -> str:
         """A compile-time constant."""
         name = f"c{len(self._constants)}"
-        type_ = TensorType(str(array.dtype), tuple(int(d) for d in array.shape))
+        type_ = StaticType(str(array.dtype), array.shape)
         data = str(type_).encode() + b":" + array.tobytes()
         digest = hashlib.blake2b(data, digest_size=16).hexdigest()
         self._constants[name] = Constant(type_, digest, lambda: array)
@@ -98,6 +98,10 @@ class GraphMaker:
             raise TypeError(f"{name} is not a tensor but {type_}")
         return type_
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a value so far, all of it literal."""
+        return require_static(self.type(name)).shape
+
     def graph(self, *outputs: str) -> Graph:
         """The graph, checked."""
         graph = Graph(
@@ -114,8 +118,7 @@ class GraphMaker:
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
     """Double precision values for all inputs of a static graph."""
     rng = np.random.default_rng(seed)
-    types = {name: graph.tensor_type(name) for name in graph.inputs}
-    return {n: rng.standard_normal(t.static_shape()) for n, t in types.items() if t is not None}
+    return {n: rng.standard_normal(graph.static_type(n).shape) for n in graph.inputs}
 
 
 def evaluate(graph: Graph, inputs: dict[str, Array]) -> list[Array]:
@@ -140,16 +143,12 @@ _UNARY = ("Relu", "Sigmoid", "Tanh", "Abs", "Neg")
 _BINARY = ("Add", "Mul", "Sub")
 
 
-def _shape(maker: GraphMaker, value: str) -> tuple[int, ...]:
-    return maker.type(value).static_shape()
-
-
 def _step(draw: Any, st: Any, maker: GraphMaker, values: list[str]) -> str:
     """One more operator on values that exist, with partners that fit."""
     x = draw(st.sampled_from(values))
-    shape = _shape(maker, x)
+    shape = maker.shape(x)
     rank = len(shape)
-    same = [v for v in values if _shape(maker, v) == shape]
+    same = [v for v in values if maker.shape(v) == shape]
     kinds = ["unary", "binary", "literal", "slice", "concat", "transpose"]
     # What most rules are about comes up more often than plain elementwise operators.
     kinds += ["matmul", "products"] * 2 if rank == 2 else []
@@ -180,7 +179,7 @@ def _step(draw: Any, st: Any, maker: GraphMaker, values: list[str]) -> str:
             return maker("Transpose", x, perm=tuple(draw(st.permutations(range(rank)))))
         case "matmul":
             fitting = [
-                v for v in values if len(_shape(maker, v)) == 2 and _shape(maker, v)[0] == shape[1]
+                v for v in values if len(maker.shape(v)) == 2 and maker.shape(v)[0] == shape[1]
             ]
             other = draw(st.sampled_from([*fitting, ""])) or maker.weight(
                 shape[1], draw(st.integers(1, 4))
@@ -233,7 +232,7 @@ def typed_graphs(max_nodes: int = 8) -> SearchStrategy[Graph]:
         values = [maker.input(f"x{i}", *shape) for i in range(draw(st.integers(1, 2)))]
         for _ in range(draw(st.integers(min(3, max_nodes), max_nodes))):
             value = _step(draw, st, maker, values)
-            if maker.type(value).static_size() <= 1024:
+            if require_static(maker.type(value)).size <= 1024:
                 values.append(value)
         used = set(draw(st.lists(st.sampled_from(values), max_size=2)))
         return maker.graph(*dict.fromkeys([*sorted(used), values[-1]]))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.types import require_static
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.order import happens_before, linear_extension
@@ -35,8 +36,7 @@ def branching_graph(seed: int, nodes: int = 16) -> Graph:
     maker = GraphMaker(seed)
     values = [maker.input("x", 2, 3, 4, 4), maker.input("y", 2, 2, 4, 4)]
 
-    def shape(name: str) -> tuple[int, ...]:
-        return maker.type(name).static_shape()
+    shape = maker.shape
 
     def beside(name: str) -> tuple[int, ...]:
         return (shape(name)[0], *shape(name)[2:])
@@ -68,7 +68,7 @@ def branching_graph(seed: int, nodes: int = 16) -> Graph:
             case _:
                 same = [v for v in values if shape(v) == shape(x)]
                 made = maker("Add", x, str(generator.choice(same)))
-        if maker.type(made).static_size() <= 1024:
+        if require_static(maker.type(made)).size <= 1024:
             values.append(made)
     used = {name for node in maker.graph(values[-1]).nodes for name in node.inputs}
     return maker.graph(*(name for name in values if name not in used))
@@ -83,8 +83,7 @@ def siblings_graph(seed: int, blocks: int = 4) -> Graph:
     maker = GraphMaker(seed)
     values = [maker.input("x", int(generator.integers(1, 3)), 3, 4, 2)]
 
-    def shape(name: str) -> tuple[int, ...]:
-        return maker.type(name).static_shape()
+    shape = maker.shape
 
     def merged(x: str, sizes: list[int]) -> list[str]:
         """Parts of one product or convolution and what is computed of it by element."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import StaticType, TensorType, numpy_dtype, require_static
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.cuda import Geometry, cuda_source
 from eqsat_opt.runtime.backends.generated.program import Memory, Program
@@ -62,7 +62,7 @@ class Trial:
 def trial(name: str, case: Case, form: str) -> Trial:
     operands = [formed(x, form) for x in operands_of(case)]
     dtype = numpy_dtype(case.result.dtype)
-    result = formed(np.zeros(case.result.static_shape(), dtype), form)
+    result = formed(np.zeros(require_static(case.result).shape, dtype), form)
     return placed(name, case, form, operands, result=result)
 
 
@@ -144,9 +144,10 @@ def test_several_operators_are_one_kernel(tmp_path: Path) -> None:
     library = compiled(list(made.values()), tmp_path)
     rng = np.random.default_rng(0)
     for name, body in bodies.items():
-        shapes = [operand.type.static_shape() for operand in body.operands]
+        shapes = [require_static(operand.type).shape for operand in body.operands]
         operands = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-        results = [np.full(body.types[i].static_shape(), np.nan, np.float32) for i in body.outputs]
+        types = body.required_types()
+        results = [np.full(types[i].shape, np.nan, np.float32) for i in body.outputs]
         program = made[name].program
         arrays = {f"x{i}": x for i, x in enumerate(operands)}
         pointers = [arrays[m.name].ctypes.data for m in program.reads]
@@ -193,10 +194,10 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Trial], C
         made[key] = placed(f"packs{len(made)}", case, key, operands, result=result)
 
     for dtype in DTYPES:
-        kind = TensorType(dtype, (2, 3, 16))
+        kind = StaticType(dtype, (2, 3, 16))
         case = Case("And" if dtype == "bool" else "Add", (kind, kind), {})
         x, y = operands_of(case)
-        nothing = np.zeros(kind.static_shape(), numpy_dtype(dtype))
+        nothing = np.zeros(kind.shape, numpy_dtype(dtype))
         add(dtype, case, [aligned(x), aligned(y)], aligned(nothing))
         if dtype != "float32":
             continue

@@ -17,7 +17,7 @@ from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import TensorType, numpy_dtype, require_static
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.generated.eligible import LEFT_OUT, is_eligible
 from eqsat_opt.runtime.backends.generated.launcher import GeneratedLauncher
@@ -56,7 +56,9 @@ def failures(drawn: Iterator[tuple[Case, str]]) -> dict[str, str]:
     buffers: dict[str, Buffer] = {}
     for i, (case, form) in enumerate(drawn):
         arrays = [formed(x, form) for x in operands_of(case)]
-        result = formed(np.zeros(case.result.static_shape(), numpy_dtype(case.result.dtype)), form)
+        result = formed(
+            np.zeros(require_static(case.result).shape, numpy_dtype(case.result.dtype)), form
+        )
         names = [f"{i}_{k}" for k in range(len(arrays) + 1)]
         for name, x in zip(names, [*arrays, result], strict=True):
             strides = tuple(stride // x.itemsize for stride in x.strides)
@@ -82,7 +84,7 @@ def launched(jobs: Sequence[tuple[Kernel, Sequence[Array]]]) -> list[list[Array]
     buffers: dict[str, Buffer] = {}
     for number, (body, operands) in enumerate(jobs):
         reads = [np.ascontiguousarray(x) for x in operands]
-        shapes = [body.types[i].static_shape() for i in body.outputs]
+        shapes = [body.required_types()[i].shape for i in body.outputs]
         writes = [np.full(shape, np.nan, np.float32) for shape in shapes]
         names = [f"{number}_{i}" for i in range(len(reads) + len(writes))]
         for name, x in zip(names, [*reads, *writes], strict=True):
@@ -128,7 +130,7 @@ def test_several_operators_are_one_kernel() -> None:
     rng = np.random.default_rng(0)
     jobs = []
     for body in map(chain, CHAINS):
-        shapes = [operand.type.static_shape() for operand in body.operands]
+        shapes = [require_static(operand.type).shape for operand in body.operands]
         jobs.append((body, [rng.standard_normal(shape).astype(np.float32) for shape in shapes]))
     for name, found, (body, operands) in zip(CHAINS, launched(jobs), jobs, strict=True):
         for one, expected in zip(found, evaluated(body, operands), strict=True):

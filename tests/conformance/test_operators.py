@@ -92,7 +92,7 @@ def verify(op: str, case: Case, rtol: float = 2e-5) -> None:
     result = definition.type_fn(types, case.attrs)
     actual = definition.eval_fn(FLOAT, case.operands, case.attrs)
     theirs = expected(op, case, result)
-    assert result.static_shape() == theirs.shape == actual.shape, message
+    assert result.shape == theirs.shape == actual.shape, message
     assert numpy_dtype(result.dtype) == theirs.dtype == actual.dtype, message
     np.testing.assert_allclose(actual, theirs, rtol=rtol, atol=rtol, err_msg=message)
 
@@ -451,4 +451,4 @@ def test_flops_count_multiplications_and_additions() -> None:
     op = get_op("Conv")
     result = op.type_fn(types, case.attrs)
     per_output = 2 * flat(case.operands[1].shape[1:]) + (len(case.operands) == 3)
-    assert op.flops(types, result, case.attrs) == flat(result.static_shape()) * per_output
+    assert op.flops(types, result, case.attrs) == result.size * per_output

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from eqsat_opt.ir.ops import OPS, IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import TensorType, numpy_dtype, require_static
 from eqsat_opt.runtime.backends.generated.by_hand import BY_HAND
 
 __all__ = [
@@ -211,10 +211,10 @@ def operands_of(case: Case, seed: int = 0) -> list[Array]:
     """Random operands: positive where an operator wants that, small where products may be large."""
     rng = np.random.default_rng(seed)
     arrays = []
-    for i, type_ in enumerate(case.types):
-        shape, dtype = type_.static_shape(), type_.dtype
+    for i, type_ in enumerate(map(require_static, case.types)):
+        shape, dtype = type_.shape, type_.dtype
         if case.op == "Gather" and i == 1:
-            extent = case.types[0].static_shape()[case.attrs["axis"]]
+            extent = require_static(case.types[0]).shape[case.attrs["axis"]]
             arrays.append(rng.integers(-extent, extent, shape))
         elif dtype == "bool":
             arrays.append(rng.integers(0, 2, shape).astype(np.bool_))

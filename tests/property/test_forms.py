@@ -298,7 +298,7 @@ def test_what_is_chosen_for_a_device_fits_together(graph: Graph) -> None:
 def _require_planned_as_chosen(chosen: PlacedGraph) -> None:
     """The plan computes what the graph says, every bit, whatever layouts were chosen."""
     weights = {
-        name: partial(np.reshape, one.load(), one.type.static_shape())
+        name: partial(np.reshape, one.load(), one.type.shape)
         for name, one in chosen.graph.constants.items()
     }
     (draft,) = planned_for(DEVICE.name, {"it": chosen}, weights, sizes={})

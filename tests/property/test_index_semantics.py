@@ -18,7 +18,7 @@ from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.ops.index_eval import evaluate, formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom, Poly, atom, poly
 from eqsat_opt.ir.ops.scalars import Constant, IndexTensor, Parameter, Premises, Read
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import TensorType, require_static
 
 TERMS = 400
 MAX_ELEMENTS = 400
@@ -92,8 +92,8 @@ class Generator:
             IllTyped: if it is not defined there, or the result is too large.
         """
         definition = get_op(op)
-        type_ = definition.type_fn([o.type for o in operands], attrs)
-        if min(type_.static_shape(), default=1) < 1 or type_.static_size() > MAX_ELEMENTS:
+        type_ = require_static(definition.type_fn([o.type for o in operands], attrs))
+        if min(type_.shape, default=1) < 1 or type_.size > MAX_ELEMENTS:
             raise IllTyped("empty or too large")
         array = definition.eval_fn(self.field, [o.array for o in operands], attrs)
         assert definition.index_fn is not None

@@ -162,7 +162,7 @@ def linked_blocks(count: int) -> Graph:
     whole = maker.input("x", 1, 8, 8, 8)
     last: list[str] = []
     for _ in range(count):
-        channels = maker.type(whole).static_shape()[1]
+        channels = maker.shape(whole)[1]
         merged = maker.conv(whole, maker.weight(24, channels, 1, 1))
         parts = [maker("Slice", merged, axis=1, lo=lo, hi=lo + 8) for lo in (0, 8, 16)]
         further = maker.conv(parts[1], maker.weight(8, 8, 1, 1))

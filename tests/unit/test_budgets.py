@@ -40,7 +40,7 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.runtime import processor
@@ -439,7 +439,7 @@ def test_a_constant_that_is_dear_is_never_computed_only_to_be_looked_at() -> Non
     def compute() -> Any:
         raise AssertionError("it was computed")
 
-    dear = handles.derived_constant(TensorType("float32", (1,)), compute, ("dear",), 1e10)
+    dear = handles.derived_constant(StaticType("float32", (1,)), compute, ("dear",), 1e10)
     assert handles.splat_value(dear) is None
     assert handles.uniform_value(dear) is None
     assert handles.folding_s([dear]) == 2.0

@@ -10,7 +10,7 @@ import pytest
 
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType
 from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC, missing_wheels
 from eqsat_opt.runtime.backends.cudnn.running import CudnnRunner
 from eqsat_opt.runtime.backends.launching import Bound
@@ -61,7 +61,7 @@ def described(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_the_frontend_takes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """The handle of the stream, a pointer for each tensor and the workspace, as numbers."""
     ran = described(monkeypatch)
-    types = {name: TensorType("float32", shape) for name, shape in SHAPES.items()}
+    types = {name: StaticType("float32", shape) for name, shape in SHAPES.items()}
     body = Kernel(
         tuple(Operand(types[name], name != "x") for name in "xwb"),
         (Step("Conv", CONV, (0, 1, 2)), Step("Relu", attributes(), (3,))),
@@ -71,7 +71,7 @@ def test_the_frontend_takes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) ->
     for name, dims in SHAPES.items():
         strides = layout_strides(dims, "nhwc")
         buffers[name] = Buffer(name, "float32", dims, strides)
-        room = np.zeros(types[name].static_size(), np.float32)
+        room = np.zeros(types[name].size, np.float32)
         views[name] = on_host(
             np.lib.stride_tricks.as_strided(room, dims, [4 * one for one in strides])
         )

@@ -354,7 +354,7 @@ def test_extents_agree_only_where_they_must() -> None:
     (bindings,) = generic_instances(matmul_commutes)
     assert bindings.types["x"].shape == bindings.types["y"].shape[::-1]
     (bindings, *_) = generic_instances(BOOK["matmul/assoc"])
-    extents = [e for t in bindings.types.values() for e in t.static_shape()]
+    extents = [e for t in bindings.types.values() for e in t.shape]
     assert len(set(extents)) == 4
     assert bindings.types["x"].shape[1] == bindings.types["y"].shape[0]
 

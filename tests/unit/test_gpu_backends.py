@@ -17,7 +17,7 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.onnx_export import export_model, model_proto
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 from eqsat_opt.runtime.backends.cublaslt.recorded import epilogue_of
 from eqsat_opt.runtime.backends.cudnn.build import NEEDED, plans, uids_of
 from eqsat_opt.runtime.backends.cudnn.oracle import (
@@ -52,8 +52,8 @@ ARCHITECTURES = {"h200": "sm_90", "a100": "sm_80", "l4": "sm_89", "t4": "sm_75",
 CONV = attributes(strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), group=1)
 
 
-def tensor(*shape: int, dtype: str = "float32") -> TensorType:
-    return TensorType(dtype, shape)
+def tensor(*shape: int, dtype: str = "float32") -> StaticType:
+    return StaticType(dtype, shape)
 
 
 X, W, Y = tensor(1, 8, 6, 6), tensor(4, 8, 3, 3), tensor(1, 4, 6, 6)
@@ -150,13 +150,13 @@ def test_convolutions_of_sequences_are_generated() -> None:
 
 def test_memory_of_precompiled_kernels() -> None:
     body = kernel([X, W, Y], ("Conv", (0, 1)), ("Add", (3, 2)))
-    images = [layout_strides(one.static_shape(), "nhwc") for one in (X, W, Y, Y)]
+    images = [layout_strides(one.shape, "nhwc") for one in (X, W, Y, Y)]
     wider = tuple(stride if stride == 1 else 2 * stride for stride in images[3])
     for of_y, of_z, is_there in ((wider, images[2], False), (wider, wider, True)):
         found = site_of(body, [*images[:2], of_z, of_y])
         assert found is not None
         assert may_run(found.spec) == is_there
-    plain = site_of(body, [layout_strides(one.static_shape(), "") for one in (X, W, Y, Y)])
+    plain = site_of(body, [layout_strides(one.shape, "") for one in (X, W, Y, Y)])
     assert plain is not None
     assert not may_run(plain.spec)
 

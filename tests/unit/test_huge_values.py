@@ -22,7 +22,7 @@ from eqsat_opt.ir.kernel_export import export_kernel
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 from eqsat_opt.runtime.inputs import random_inputs
 
 TRUSTING = {"measure": False, "race": False, "check": 0, "threads": 1, "store": "", "budget": 600}
@@ -52,7 +52,7 @@ def test_a_splat_is_held_by_one_element() -> None:
 
 def test_what_reads_more_than_is_held_is_not_folded() -> None:
     total = Node("ReduceSum", ("f",), ("s",), attributes(axes=(0,), keepdims=False))
-    type_ = TensorType("float32", ())
+    type_ = StaticType("float32", ())
     assert fold(total, [splat_constant(ONE, (N,))], type_, 1 << 20) is None
     small = fold(total, [splat_constant(ONE, (1000,))], type_, 1 << 20)
     assert small is not None

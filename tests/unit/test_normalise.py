@@ -17,7 +17,7 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType
 from eqsat_opt.numerics import Numerics
 
 Array = npt.NDArray[Any]
@@ -301,7 +301,7 @@ def test_constant_expressions_fold_and_stay_lazy() -> None:
         calls.append(1)
         return np.zeros(3)
 
-    constant = derived_constant(TensorType("float32", (3,)), compute, ["recipe"])
+    constant = derived_constant(StaticType("float32", (3,)), compute, ["recipe"])
     assert not calls
     assert constant.load().dtype == np.float32
     constant.load()

@@ -63,7 +63,7 @@ class Product:
         precision: Precision = Precision.STRICT,
     ) -> None:
         body = product(*(TensorType(dtype, one) for one in shapes), after=after)
-        result = body.types[body.outputs[0]].static_shape()
+        result = body.required_types()[body.outputs[0]].shape
         names, dims = "abc"[: len(shapes)] + "y", (*shapes, result)
         steps = [*strides, *[None] * (len(dims) - len(strides))]
         self.arrays: dict[str, NDArray[Any]] = {}

@@ -27,7 +27,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_CODES, StaticType, numpy_dtype
 from eqsat_opt.options import Options
 from eqsat_opt.proving import check_rule
 from eqsat_opt.proving.describe import describe
@@ -158,7 +158,7 @@ def test_too_many_windows_leave_the_rarest_out(caplog: pytest.LogCaptureFixture)
     g = GraphMaker()
     x = g.input("x", 4, 8)
     for width in (8, 16, 16, 16):
-        x = gelu(g, g("MatMul", x, g.weight(g.type(x).static_shape()[1], width)))
+        x = gelu(g, g("MatMul", x, g.weight(g.shape(x)[1], width)))
     rules = [one for one in default_rules() if one.phase is Phase.RECOGNISE]
     budget = Budget(recognition_nodes=4 * 12)
     assert saturate(g.graph(x), rules, budget).report.recognised == {"Gelu": 3}
@@ -484,6 +484,6 @@ def test_a_mask_that_is_expanded_to_an_open_batch_is_no_constant() -> None:
     assert pieces
     for piece in pieces:
         types = [piece.terms[local].type for local in piece.constant]
-        assert all(isinstance(type_, TensorType) and type_.is_static for type_ in types)
+        assert all(isinstance(type_, StaticType) for type_ in types)
     result = run(model, Options(effort="quick", race=False, store="", check=1))
     assert not result.report.warnings

@@ -93,7 +93,7 @@ def test_points_are_distinct_and_ordered_by_size() -> None:
     found = find_instances(blocks(), limit=60)
     sizes = [point.origin.elements for point in found.points]
     assert sizes == sorted(sizes)
-    assert sizes == [sum(t.static_size() for t in p.types.values()) for p in found.points]
+    assert sizes == [sum(t.size for t in p.types.values()) for p in found.points]
     assert len(set(listed(found))) == len(found.points) >= 60
     assert found.guarded > 0
 

@@ -59,7 +59,7 @@ def copies(plan: Plan) -> list[str]:
 def merged(g: GraphMaker, x: str, sizes: Sequence[int]) -> list[str]:
     """Parts of one convolution with a bias and a Relu."""
     total, begin, parts = sum(sizes), 0, []
-    weights = g.weight(total, g.type(x).static_shape()[1], 1, 1)
+    weights = g.weight(total, g.shape(x)[1], 1, 1)
     whole = g("Relu", g.conv(x, weights, g.weight(total)))
     for size in sizes:
         parts.append(g("Slice", whole, axis=1, lo=begin, hi=begin + size))
@@ -73,7 +73,7 @@ def merged(g: GraphMaker, x: str, sizes: Sequence[int]) -> list[str]:
 def test_a_part_lies_where_a_concatenation_ends(part: int, place: int, batch: int) -> None:
     g = GraphMaker()
     parts = merged(g, g.input("x", batch, 3, 4, 4), [2, 3, 4])
-    others = [g.conv(one, g.weight(5, g.type(one).static_shape()[1], 1, 1)) for one in parts]
+    others = [g.conv(one, g.weight(5, g.shape(one)[1], 1, 1)) for one in parts]
     inside = [others[n] for n in range(3) if n != part]
     inside.insert(place, parts[part])
     plan = planned(g.graph(g("Concat", *inside, axis=1)))
@@ -158,7 +158,7 @@ def test_whoever_wants_values_packed_gets_them_so() -> None:
     further = g.conv(b, g.weight(4, 3, 1, 1))
     joined = g("Concat", a, further, axis=1)
     nodes = g.graph(joined).nodes
-    dims = {n: g.type(n).static_shape() for node in nodes for n in (*node.inputs, *node.outputs)}
+    dims = {n: g.shape(n) for node in nodes for n in (*node.inputs, *node.outputs)}
     given = {"x", *g.graph(joined).constants}
     views = find_views(nodes, dims, {a, b, joined}, given, packed={whole})
     assert set(views.copies.values()) == {f"{joined}[0]"}
@@ -175,7 +175,7 @@ def test_what_is_aligned_begins_at_a_multiple(channels: int, copied: int) -> Non
     parts = [g.conv(x, g.weight(channels, 3, 1, 1)) for _ in range(4)]
     joined = g("Concat", *parts, axis=1)
     nodes = g.graph(joined).nodes
-    dims = {n: g.type(n).static_shape() for node in nodes for n in (*node.inputs, *node.outputs)}
+    dims = {n: g.shape(n) for node in nodes for n in (*node.inputs, *node.outputs)}
     innermost = {n: (16 * d[1], 1, 4 * d[1], d[1]) for n, d in dims.items() if len(d) == 4}
     views = find_views(
         nodes, dims, {joined}, {"x"}, strides=innermost, aligned=dict.fromkeys(parts, 4)

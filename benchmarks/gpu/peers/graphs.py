@@ -14,6 +14,7 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.ops.linear import window_size
+from eqsat_opt.ir.types import StaticType
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.runtime.plan.places import Array
 
@@ -71,9 +72,9 @@ def _step(graph: Graph, node: Node) -> Step:
         and attrs.get("coordinate_transformation_mode") == "asymmetric"
         and attrs.get("nearest_mode") == "floor"
     )
-    if not is_repeating or before is None or after is None:
+    if not is_repeating or not isinstance(before, StaticType) or not isinstance(after, StaticType):
         raise RuntimeFailed(f"peers have no operator {kind} with these attributes")
-    sizes = tuple(zip(before.static_shape(), after.static_shape(), strict=True))
+    sizes = tuple(zip(before.shape, after.shape, strict=True))
     if any(new % old for old, new in sizes):
         raise RuntimeFailed("peers repeat elements whole times only")
     factors = tuple(new // old for old, new in sizes)

@@ -31,7 +31,7 @@ from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, attributes
 from eqsat_opt.ir.ops import IllTyped
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import TensorType, require_static
 from eqsat_opt.rules.bindings import Bindings, Undefined, operator, type_of
 from eqsat_opt.rules.rule import Rule, directed
 from eqsat_opt.rules.term import Apply, Term, Var
@@ -136,7 +136,7 @@ class GroundTerms:
 
     def lowered(self) -> Lowered:
         constants = {
-            name: Constant(self.bindings.types[name], f"variable {name}", _no_bytes)
+            name: Constant(require_static(self.bindings.types[name]), f"variable {name}", _no_bytes)
             for name in self.leaves
             if self.kinds.get(name) == "Weight"
         }

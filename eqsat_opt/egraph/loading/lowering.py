@@ -19,7 +19,7 @@ from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
 from eqsat_opt.ir.handles import reshaped, uniform_value
 from eqsat_opt.ir.ops import get_op, with_trait
 from eqsat_opt.ir.ops._base import IllTyped
-from eqsat_opt.ir.types import OtherType, TensorType, ValueType
+from eqsat_opt.ir.types import OtherType, StaticType, TensorType, ValueType
 
 __all__ = ["lower"]
 
@@ -93,7 +93,7 @@ class _Lowering:
             name += "_"
         self.view_of[name] = self.view_of.get(base, base)
         static = tuple(literal(d) for d in shape)
-        view = reshaped(handle, TensorType(type_.dtype, shape), f"{handle.digest}:{static}")
+        view = reshaped(handle, StaticType(type_.dtype, static), f"{handle.digest}:{static}")
         self.views[(term, shape)] = self.constant(name, view)
         return self.views[(term, shape)]
 

@@ -15,7 +15,7 @@ from eqsat_opt.egraph.recognition.literals import lift
 from eqsat_opt.egraph.recognition.windows import POINTWISE, Cutter, may_hide, windows
 from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
 from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.types import TensorType, ValueType
+from eqsat_opt.ir.types import StaticType, TensorType, ValueType
 
 __all__ = ["Fragment", "fragments"]
 
@@ -72,7 +72,7 @@ class _Builder:
         """Add an operand; one that is constant but of open size is computed at run time."""
         type_ = self.lowered.terms[number].type
         local = self.add(LEAF, (), type_, number, index=len(self.terms))
-        if self.cutter.constant[number] and isinstance(type_, TensorType) and type_.is_static:
+        if self.cutter.constant[number] and isinstance(type_, StaticType):
             self.constant.add(local)
         return local
 

@@ -20,7 +20,7 @@ from eqsat_opt.egraph.recognition.readout import Tree, found_in, outermost
 from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
 from eqsat_opt.ir.graph import Constant, attributes
 from eqsat_opt.ir.ops import IllTyped, get_op
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 
 __all__ = ["Recognition", "joined", "recognise"]
 
@@ -69,7 +69,7 @@ def joined(pieces: Sequence[Fragment]) -> tuple[Lowered, list[int]]:
                 names.append(name)
                 term = replace(term, attrs=attributes(index=len(names) - 1))
                 if local in piece.constant:
-                    assert isinstance(term.type, TensorType)
+                    assert isinstance(term.type, StaticType)  # as fragments have them
                     constants[name] = Constant(term.type, name, _unread)
             terms.append(replace(term, children=tuple(start + c for c in term.children)))
     return Lowered.of_terms(terms, names, MappingProxyType(constants)), starts
@@ -109,7 +109,7 @@ class _Planter:
             operands = [self.node(c).type for c in children]
             type_ = get_op(op).type_fn(operands, attrs)  # type: ignore[arg-type]
             is_constant = all(self.is_constant(c) for c in children)
-            if is_constant and not type_.is_static:
+            if is_constant and not isinstance(type_, StaticType):
                 raise IllTyped(f"a constant of open size {type_}")
             if op == "Repeat" and not isinstance(type_.shape[attrs["axis"]], int):
                 raise IllTyped(f"indices of an open number for {type_}")

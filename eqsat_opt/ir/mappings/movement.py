@@ -33,7 +33,7 @@ from eqsat_opt.ir.onnx_mapping import (
     writes,
 )
 from eqsat_opt.ir.ops.cuts import cut_length
-from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
+from eqsat_opt.ir.types import FLOATS, StaticType, TensorType, numpy_dtype
 
 __all__: list[str] = []
 
@@ -106,7 +106,7 @@ def _axes(call: Call, context: ImportContext) -> tuple[int, ...] | None:
 def _read_squeeze(call: Call, context: ImportContext) -> None:
     x, axes = context.type(call.inputs[0]), _axes(call, context)
     if axes is None:
-        expect(x.is_static)
+        expect(isinstance(x, StaticType))
         axes = tuple(i for i, d in enumerate(x.shape) if d == 1)
     drop = {normal_axis(a, x.rank) for a in axes}
     expect(all(x.shape[i] == 1 for i in drop))

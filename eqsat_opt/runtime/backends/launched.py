@@ -79,7 +79,7 @@ class LaunchedBackend:
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
         """One, where it has a kernel for dense operands in the order of ONNX."""
         forms = {kernel.writes, *(operand.form for operand in kernel.operands)}
-        if not kernel.steps or forms != {PLAIN} or not kernel.is_static:
+        if not kernel.steps or forms != {PLAIN} or kernel.static_types is None:
             return ()
         how = replace(DEFAULT, strided=takes_views(self._launcher))
         return (how,) if self._can(kernel) else ()
@@ -101,9 +101,10 @@ class LaunchedBackend:
         values = drawn.to_graph().constants
         arrays = {f"x{i}": np.asarray(values[f"x{i}"].load()) for i in range(len(body.operands))}
         reads = tuple(arrays)
+        types = body.required_types()
         for number, output in enumerate(body.outputs):
-            type_ = body.types[output]
-            arrays[f"y{number}"] = np.empty(type_.static_shape(), numpy_dtype(type_.dtype))
+            type_ = types[output]
+            arrays[f"y{number}"] = np.empty(type_.shape, numpy_dtype(type_.dtype))
         writes = tuple(name for name in arrays if name not in reads)
         buffers = {
             name: Buffer(name, str(array.dtype), array.shape, dense_strides(array.shape))

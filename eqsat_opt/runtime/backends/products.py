@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType
 
 __all__ = ["Product", "product_of"]
 
@@ -44,18 +44,19 @@ def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -
             two axes has to be contiguous, and the last one where a bias is added: libraries are
             told of no stride of a bias, and cuBLASLt adds none to a result that lies by columns.
     """
-    if not kernel.steps or kernel.steps[0].op != "MatMul" or not kernel.is_static:
+    types = kernel.static_types
+    if not kernel.steps or kernel.steps[0].op != "MatMul" or types is None:
         return None
-    count, types = len(kernel.operands), kernel.types
+    count = len(kernel.operands)
     a, b = kernel.steps[0].operands
     y = types[count]
     matrices = types[a], types[b], y
     if any(one.rank < 2 or one.dtype not in _DTYPES for one in matrices) or max(a, b) >= count:
         return None
-    if any(0 in type_.static_shape() for type_ in types):
+    if any(0 in type_.shape for type_ in types):
         return None
     if strides is not None and not all(
-        _is_matrix(types[i].static_shape(), strides[i]) for i in (a, b, count)
+        _is_matrix(types[i].shape, strides[i]) for i in (a, b, count)
     ):
         return None
     bias, activation = None, ""
@@ -86,9 +87,9 @@ def _is_matrix(dims: Sequence[int], strides: Sequence[int]) -> bool:
     return by_rows or by_columns
 
 
-def _is_bias(type_: TensorType, y: TensorType) -> bool:
+def _is_bias(type_: StaticType, y: StaticType) -> bool:
     """Whether a tensor has one number for each column, for all rows and batches."""
-    shape = type_.static_shape()
-    return bool(shape) and type_.rank <= y.rank and shape[-1] == y.static_shape()[-1] and all(
+    shape = type_.shape
+    return bool(shape) and type_.rank <= y.rank and shape[-1] == y.shape[-1] and all(
         extent == 1 for extent in shape[:-1]
     )  # fmt: skip

@@ -16,7 +16,7 @@ import onnx_ir
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, attributes
 from eqsat_opt.ir.onnx_export import SPLIT, export_model, model_proto
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Launch
 
@@ -108,7 +108,7 @@ def _with_resized_images(graph: Graph) -> Graph:
             inside.add(source.output)
         name = f"{node.output} scales"
         load = partial(np.array, scales, np.float32)
-        constant = Constant(TensorType("float32", (4,)), f"scales {scales}", load)
+        constant = Constant(StaticType("float32", (4,)), f"scales {scales}", load)
         payload = onnx_ir.node(
             "Resize",
             [],

@@ -22,6 +22,7 @@ from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.types import require_static
 from eqsat_opt.paths import cache_folder
 from eqsat_opt.runtime.devices.description import (
     DeviceDescription,
@@ -135,7 +136,7 @@ class DeviceProfile:
 
     def _share(self, kernel: Kernel, number: int) -> float:
         op = get_op(kernel.steps[number - len(kernel.operands)].op)
-        shape = kernel.types[number].static_shape()
+        shape = require_static(kernel.types[number]).shape
         if not prod(shape):
             return 1.0
         # Columns are channels of images, and the last axis elsewhere; the rest are rows.

@@ -18,7 +18,7 @@ from eqsat_opt.errors import PlanError, StageError
 from eqsat_opt.files import write_whole
 from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType, TensorType
 from eqsat_opt.ir.values_json import (
     TYPING_FAILURES,
     operator_from_json,
@@ -233,9 +233,9 @@ def _form(entry: Entry, name: str) -> Form:
         raise StageError(f"{entry.place(name)} is {text!r}; a form is SPACE/LAYOUT") from error
 
 
-def _static_type(entry: Entry) -> TensorType:
+def _static_type(entry: Entry) -> StaticType:
     type_ = type_from_json(entry.get("type"), entry.place("type"))
-    if not isinstance(type_, TensorType) or not type_.is_static:
+    if not isinstance(type_, StaticType):
         raise StageError(f"{entry.place('type')} is {type_}, which is no tensor of literal extents")
     return type_
 
@@ -246,7 +246,7 @@ def _buffer(entry: Entry) -> Buffer:
     return Buffer(
         entry.text("name"),
         type_.dtype,
-        type_.static_shape(),
+        type_.shape,
         entry.wholes("strides", _LARGEST),
         form=_form(entry, "form"),
         offset=_optional(entry, "offset", 0, lambda name: entry.whole(name, _LARGEST)),
@@ -320,9 +320,9 @@ def _body(entry: Entry) -> Kernel:
     outputs = entry.wholes("outputs", len(operands) + len(steps))
     body = Kernel(tuple(operands), tuple(steps), outputs, _form(entry, "writes"))
     try:
-        static = body.is_static
+        static = body.static_types
     except TYPING_FAILURES as error:
         raise StageError(f"{entry.where} is not well typed: {error}") from error
-    if not static:
+    if static is None:
         raise StageError(f"{entry.where} has extents that are not literal")
     return body

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.launching import Launcher
 from eqsat_opt.runtime.plan.memory import Value, arrange
 from eqsat_opt.runtime.plan.order import happens_before
@@ -54,13 +53,7 @@ def buffers_of(
         constants: that are needed.
         form_of: the space and layout of a value; a view has the layout of what it is a part of.
     """
-
-    def type_of(name: str) -> TensorType:
-        type_ = graph.tensor_type(name)
-        assert type_ is not None  # what a plan cannot hold was refused
-        return type_
-
-    dims = {name: type_of(name).static_shape() for name in views.layouts if name in graph.types}
+    dims = {name: graph.static_type(name).shape for name in views.layouts if name in graph.types}
     producer = {node.output: node for node in graph.nodes}
     parts = {name: place for place, name in views.copies.items()}
     inputs = [name for name in graph.inputs if name in dims and name not in constants]
@@ -88,7 +81,7 @@ def buffers_of(
             layout, extents, value = views.layouts[name], dims[name], name
         strides = layout.strides if extents else dense_strides(extents)
         _, owner = views.unions.get(layout.root, ((), layout.root))
-        one = Buffer(name, type_of(value).dtype, extents, strides, form=form_of(owner))
+        one = Buffer(name, graph.static_type(value).dtype, extents, strides, form=form_of(owner))
         if layout.root != name:
             one = replace(one, base=layout.root, offset=layout.offset * one.itemsize)
         buffers.append(one)

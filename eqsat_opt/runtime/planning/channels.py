@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType
 
 __all__ = ["with_parts_at_ends"]
 
@@ -122,7 +122,7 @@ class _Change:
     readers: Mapping[str, Sequence[Node]]
     new: dict[str, Node] = field(default_factory=dict)
     before: dict[str, list[Node]] = field(default_factory=dict)
-    types: dict[str, TensorType] = field(default_factory=dict)
+    types: dict[str, StaticType] = field(default_factory=dict)
 
     def graph(self) -> Graph:
         """The graph as it is now."""
@@ -135,13 +135,11 @@ class _Change:
         ]
         return replace(self.old, nodes=tuple(nodes), types={**self.old.types, **self.types})
 
-    def type(self, name: str) -> TensorType:
-        type_ = self.types.get(name) or self.old.tensor_type(name)
-        assert type_ is not None  # what a plan cannot hold was refused
-        return type_
+    def type(self, name: str) -> StaticType:
+        return self.types.get(name) or self.old.static_type(name)
 
     def size(self, name: str, axis: int) -> int:
-        return self.type(name).static_shape()[axis]
+        return self.type(name).shape[axis]
 
     def reorder(self, value: str, axis: int, order: Sequence[Piece]) -> None:
         """Give a value another order of channels, if it is made of constants and read by parts."""
@@ -213,14 +211,14 @@ class _Change:
         """The name of a constant in the new order, which is made before the node that reads it."""
         made = self.before.setdefault(node.outputs[0], [])
         type_ = self.type(name)
-        shape = type_.static_shape()
+        shape = type_.shape
 
         def add(op: str, inputs: Sequence[str], size: int, **attrs: int) -> str:
             extents = tuple(size if i == axis else extent for i, extent in enumerate(shape))
             result = f"{name} for {node.output}" + ("" if op == "Concat" else f" {len(made)}")
             while result in self.types or result in self.old.types:
                 result += "_"
-            self.types[result] = TensorType(type_.dtype, extents)
+            self.types[result] = StaticType(type_.dtype, extents)
             made.append(Node(op, tuple(inputs), (result,), attributes(**attrs), name=result))
             return result
 

@@ -15,7 +15,7 @@ from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
 from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.launching import (
     alignment_bytes,
@@ -159,7 +159,7 @@ def make_plan(
         constants=recipes,
     )
     nodes = _of_units(nodes, units)
-    dims = {name: _type(graph, name).static_shape() for name in _values(graph, nodes, recipes)}
+    dims = {name: graph.static_type(name).shape for name in _values(graph, nodes, recipes)}
     movable = {
         unit.parts[0].output
         for unit in units
@@ -276,7 +276,7 @@ def static_graph(graph: Graph, sizes: Mapping[str, int]) -> Graph:
             what = node.payload.op_type if node.payload is not None else "a node"
             named = f"{what} {node.name!r}" if node.name else what
             raise PlanError(f"{named} cannot stand in a plan: no backend of plans knows it")
-    types = {}
+    types: dict[str, ValueType] = {}
     for name in names:
         type_ = graph.tensor_type(name)
         if type_ is None or type_.dtype == "string":
@@ -324,12 +324,6 @@ def _output_names(graph: Graph) -> tuple[str, ...]:
     return tuple(str(value.name) for value in graph.model.graph.outputs)
 
 
-def _type(graph: Graph, name: str) -> TensorType:
-    type_ = graph.tensor_type(name)
-    assert type_ is not None  # what a plan cannot hold was refused
-    return type_
-
-
 def _values(graph: Graph, nodes: Sequence[Node], recipes: Mapping[str, Recipe]) -> list[str]:
     return list(dict.fromkeys((*graph.inputs, *recipes, *(node.output for node in nodes))))
 
@@ -364,7 +358,7 @@ def _aligned(graph: Graph, units: Sequence[Unit]) -> dict[str, int]:
     for unit in units:
         alignment = alignment_bytes(unit.backend)
         for name in (*unit.reads, *unit.outputs) if alignment > 1 else ():
-            itemsize = numpy_dtype(_type(graph, name).dtype).itemsize
+            itemsize = numpy_dtype(graph.static_type(name).dtype).itemsize
             found[name] = max(found.get(name, 1), alignment // itemsize)
     return found
 

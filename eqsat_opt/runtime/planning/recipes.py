@@ -48,7 +48,7 @@ class Recipes:
                 many elements to be written down.
         """
         recipe: Recipe | None = self._stored(name, constant)
-        if recipe is None and constant.type.static_size() <= _FEW:
+        if recipe is None and constant.type.size <= _FEW:
             recipe = _literal(constant)
         recipe = recipe or self._computed(constant) or _literal(constant)
         if recipe is None:
@@ -101,7 +101,7 @@ class Recipes:
 
 def _literal(constant: Constant) -> Literal | None:
     """A constant of one number, or of few."""
-    if isinstance(constant.source, Splat) and constant.type.static_size():
+    if isinstance(constant.source, Splat) and constant.type.size:
         flat = np.asarray(constant.source.value).reshape(-1)
     else:
         flat = np.asarray(constant.load()).reshape(-1)

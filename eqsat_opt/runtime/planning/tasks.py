@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.types import TensorType
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
 from eqsat_opt.runtime.devices.profile import DeviceProfile
@@ -55,7 +54,7 @@ def kernel_of(
     inner = {node.output for node in nodes}
     reads = tuple(dict.fromkeys(n for node in nodes for n in node.inputs if n not in inner))
     number = {name: i for i, name in enumerate((*reads, *(node.output for node in nodes)))}
-    operands = tuple(Operand(_type(graph, name), name in recipes) for name in reads)
+    operands = tuple(Operand(graph.static_type(name), name in recipes) for name in reads)
     steps = tuple(Step(n.op, n.attrs, tuple(number[i] for i in n.inputs)) for n in nodes)
     return Kernel(operands, steps, tuple(number[name] for name in outputs)), reads
 
@@ -134,7 +133,7 @@ def tasks_of(
 
 
 def copy_of(graph: Graph, name: str, recipes: Mapping[str, Recipe]) -> Kernel:
-    return Kernel((Operand(_type(graph, name), name in recipes),), (), (0,))
+    return Kernel((Operand(graph.static_type(name), name in recipes),), (), (0,))
 
 
 def _copier(unit: Unit) -> str:
@@ -163,9 +162,3 @@ def edges_of(nodes: Sequence[Node], tasks: Sequence[Task], views: Views) -> list
             for writer in writers.get(name, ())
         }
     )
-
-
-def _type(graph: Graph, name: str) -> TensorType:
-    type_ = graph.tensor_type(name)
-    assert type_ is not None  # what a plan cannot hold was refused
-    return type_

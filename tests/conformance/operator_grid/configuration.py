@@ -20,7 +20,7 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.ops import Array, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_CODES, StaticType, TensorType, numpy_dtype
 from eqsat_opt.testing import GraphMaker
 
 __all__ = ["Configuration", "Exported", "Fixed", "Imported", "Operand", "Spelled", "ints"]
@@ -87,7 +87,7 @@ def applied(op: str, operands: Sequence[Array], attrs: Mapping[str, Any]) -> Arr
     expected = get_op(op).type_fn(types, attrs)
     with np.errstate(all="ignore"):
         result = np.asarray(get_op(op).eval_fn(FLOAT, operands, attrs))
-    assert result.shape == expected.static_shape(), f"{op}: {result.shape} is no {expected}"
+    assert result.shape == expected.shape, f"{op}: {result.shape} is no {expected}"
     assert result.dtype == numpy_dtype(expected.dtype), f"{op}: {result.dtype} is no {expected}"
     return result
 
@@ -241,9 +241,9 @@ class Exported:
         return [applied(self.op, list(self.feeds.values()), self.attrs)]
 
 
-def _value(name: str, type_: TensorType) -> onnx_ir.Value:
+def _value(name: str, type_: StaticType) -> onnx_ir.Value:
     element = onnx_ir.TensorType(onnx_ir.DataType(DTYPE_CODES[type_.dtype]))
-    return onnx_ir.Value(name=name, type=element, shape=onnx_ir.Shape(type_.static_shape()))
+    return onnx_ir.Value(name=name, type=element, shape=onnx_ir.Shape(type_.shape))
 
 
 @dataclass(frozen=True, eq=False)

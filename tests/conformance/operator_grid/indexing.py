@@ -17,7 +17,7 @@ from eqsat_opt.ir.ops.domains import FieldDomain
 from eqsat_opt.ir.ops.index_eval import evaluate
 from eqsat_opt.ir.ops.integers import poly
 from eqsat_opt.ir.ops.scalars import Constant, IndexTensor, Premises, Read
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import StaticType
 from tests.conformance.operator_grid.configuration import Imported
 from tests.conformance.operator_grid.generation import configurations
 
@@ -29,12 +29,12 @@ _LARGE = 300
 """Elements of an operand that are too many."""
 
 
-def compared(op: str) -> list[tuple[Node, tuple[TensorType, ...]]]:
+def compared(op: str) -> list[tuple[Node, tuple[StaticType, ...]]]:
     """Some nodes of the grid with the types of their operands, which are not empty nor large."""
     return list(itertools.islice(_nodes(op), _SAMPLE))
 
 
-def _nodes(op: str) -> Iterator[tuple[Node, tuple[TensorType, ...]]]:
+def _nodes(op: str) -> Iterator[tuple[Node, tuple[StaticType, ...]]]:
     found = [one for one in configurations(op) if isinstance(one, Imported)]
     seen = set()
     for one in found[:: max(1, len(found) // (2 * _SAMPLE))]:
@@ -48,14 +48,14 @@ def _nodes(op: str) -> Iterator[tuple[Node, tuple[TensorType, ...]]]:
 
 
 def _is_small(type_: Any) -> bool:
-    return isinstance(type_, TensorType) and 0 < type_.static_size() <= _LARGE
+    return isinstance(type_, StaticType) and 0 < type_.size <= _LARGE
 
 
-def index_difference(node: Node, types: tuple[TensorType, ...]) -> str:
+def index_difference(node: Node, types: tuple[StaticType, ...]) -> str:
     """How index function and evaluation differ on random numbers of a prime field, if they do."""
     op, field = get_op(node.op), FieldDomain(seed=1)
     rng = np.random.default_rng(0)
-    arrays = {f"x{i}": field.random(rng, t.static_shape()) for i, t in enumerate(types)}
+    arrays = {f"x{i}": field.random(rng, t.shape) for i, t in enumerate(types)}
     operands = [_tensor(name, array.shape) for name, array in arrays.items()]
     attrs = {key: _attribute(value, op.attrs[key]) for key, value in node.attrs}
     assert op.index_fn is not None

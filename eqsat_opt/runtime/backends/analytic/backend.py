@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import StaticType, TensorType, numpy_dtype
 from eqsat_opt.runtime.backends.analytic.patterns import analytic_patterns
 from eqsat_opt.runtime.backends.elsewhere import Elsewhere
 from eqsat_opt.runtime.backends.protocol import (
@@ -148,19 +148,20 @@ def _ways_to_convolve(kernel: Kernel) -> dict[str, int]:
     The first one can compute all.
     """
     step = kernel.steps[0]
-    x, w = (kernel.types[i] for i in step.operands[:2])
-    y = kernel.types[len(kernel.operands)]
+    types = kernel.required_types()
+    x, w = (types[i] for i in step.operands[:2])
+    y = types[len(kernel.operands)]
     size = numpy_dtype(x.dtype).itemsize
-    taps = math.prod(w.static_shape()[2:])
-    batch, channels = x.static_shape()[:2]
-    points = math.prod(y.static_shape()[2:])
-    is_plain = taps == 1 and points == math.prod(x.static_shape()[2:])
+    taps = math.prod(w.shape[2:])
+    batch, channels = x.shape[:2]
+    points = math.prod(y.shape[2:])
+    is_plain = taps == 1 and points == math.prod(x.shape[2:])
     found = {
         _DEFINITION: 0,
         "gemm": 0 if is_plain else size * batch * channels * taps * points,
     }
     if _is_dense(step, x):
-        window = w.static_shape()[2:]
+        window = w.shape[2:]
         is_const = kernel.operands[step.operands[1]].const
         if window == (3, 3):
             found["winograd"] = size * _winograd_numbers(x, y, is_const)
@@ -179,17 +180,17 @@ def _is_dense(step: Step, x: TensorType) -> bool:
     )  # fmt: skip
 
 
-def _winograd_numbers(x: TensorType, y: TensorType, is_const: bool) -> int:
+def _winograd_numbers(x: StaticType, y: StaticType, is_const: bool) -> int:
     """Numbers in transformed tiles of 4 x 4: of input, output, and weights not known yet."""
-    batch, outputs, height, width = y.static_shape()
-    inputs = x.static_shape()[1]
+    batch, outputs, height, width = y.shape
+    inputs = x.shape[1]
     tiles = batch * -(-height // 2) * -(-width // 2)
     return 16 * (tiles * (inputs + outputs) + (0 if is_const else inputs * outputs))
 
 
-def _spectrum_numbers(x: TensorType, y: TensorType, window: tuple[int, ...], is_const: bool) -> int:
+def _spectrum_numbers(x: StaticType, y: StaticType, window: tuple[int, ...], is_const: bool) -> int:
     """Numbers in the spectra of all planes: of the input, the output, and weights not known yet."""
-    batch, outputs, height, width = y.static_shape()
-    inputs = x.static_shape()[1]
+    batch, outputs, height, width = y.shape
+    inputs = x.shape[1]
     plane = (height + window[0] - 1) * ((width + window[1] - 1) // 2 + 1) * _COMPLEX
     return plane * (batch * (inputs + outputs) + (0 if is_const else inputs * outputs))

@@ -53,10 +53,10 @@ def _at_once(
         product: in terms of its operands.
         strides: of all operands, then of the result, in elements; dense by default.
     """
-    count = len(kernel.operands)
+    types, count = kernel.required_types(), len(kernel.operands)
 
     def tensor(number: int) -> Tensor:
-        dims = kernel.types[number].static_shape()
+        dims = types[number].shape
         return Tensor(dims, dense_strides(dims) if strides is None else tuple(strides[number]))
 
     found = one_product(tensor(product.a), tensor(product.b), tensor(count))
@@ -75,8 +75,8 @@ def are_aligned(
     """
     if _at_once(kernel, product, strides) is not None:
         return True
-    result = kernel.types[kernel.outputs[0]]
-    dims = result.static_shape()
+    result = kernel.required_types()[kernel.outputs[0]]
+    dims = result.shape
     unit = alignment_bytes(CUBLASLT) // numpy_dtype(result.dtype).itemsize
     steps = zip(dims[:-2], dense_strides(dims) if strides is None else strides[-1], strict=False)
     return all(dim == 1 or step % unit == 0 for dim, step in steps)

@@ -176,10 +176,10 @@ def product_key(
         precision: the policy.
         strides: of all operands, then of the result, in elements; dense by default.
     """
-    count, types = len(kernel.operands), kernel.types
+    count, types = len(kernel.operands), kernel.required_types()
     matrices = []
     for number in (product.a, product.b, count):
-        dims = types[number].static_shape()
+        dims = types[number].shape
         outer, inner = (dense_strides(dims) if strides is None else strides[number])[-2:]
         by_rows = inner == 1 or dims[-1] == 1
         matrices.append(f"{dims[-2]}x{dims[-1]}{'r' if by_rows else 'c'}{max(outer, inner)}")

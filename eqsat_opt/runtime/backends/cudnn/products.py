@@ -102,11 +102,11 @@ def product_site(
     product = product_of(kernel, strides)
     if product is None:
         return None
-    count, types = len(kernel.operands), kernel.types
+    count, types = len(kernel.operands), kernel.required_types()
     used = [
         Tensor(dims, dense_strides(dims) if strides is None else tuple(strides[number]))
         for number in (product.a, product.b, count)
-        for dims in (types[number].static_shape(),)
+        for dims in (types[number].shape,)
     ]
     found = one_product(*used)
     if found is None:

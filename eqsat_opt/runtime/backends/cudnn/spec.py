@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import StaticType, numpy_dtype
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.products import (
     ProductSpec,
@@ -175,7 +175,8 @@ def site_of(
             it has no gaps.
         precision: the policy.
     """
-    if not kernel.steps or not kernel.is_static:
+    types = kernel.static_types
+    if not kernel.steps or types is None:
         return None
     if kernel.steps[0].op == "MatMul":
         found = product_site(kernel, strides, precision)
@@ -184,19 +185,18 @@ def site_of(
         return None
     conv, count = kernel.steps[0], len(kernel.operands)
     x, w = conv.operands[:2]
-    types = kernel.types
     y = types[count]
     dtypes = {types[number].dtype for number in (*range(count), count)}
     if y.rank != _RANK or len(dtypes) > 1 or y.dtype not in _DTYPES or max(conv.operands) >= count:
         return None
-    if any(0 in type_.static_shape() for type_ in types):
+    if any(0 in type_.shape for type_ in types):
         return None
-    after = _epilogue(kernel, y)
+    after = _epilogue(kernel, types)
     if after is None:
         return None
     bias, residual, activation = after
     if bias is not None and strides is not None:
-        steps = zip(types[bias].static_shape(), strides[bias], strict=True)
+        steps = zip(types[bias].shape, strides[bias], strict=True)
         if any(step != 1 for extent, step in steps if extent != 1):
             return None
     parts = {
@@ -207,12 +207,12 @@ def site_of(
     epilogue = tuple(kind for kind, is_there in parts.items() if is_there)
 
     def tensor(number: int) -> Tensor:
-        dims = types[number].static_shape()
+        dims = types[number].shape
         return Tensor(
             dims, layout_strides(dims, "nhwc") if strides is None else tuple(strides[number])
         )
 
-    weights = types[w].static_shape()
+    weights = types[w].shape
     attrs: dict[str, Any] = dict(conv.attrs)
     spec = CudnnSpec(
         y.dtype,
@@ -234,9 +234,12 @@ def site_of(
     return Site(spec, tuple(operands))
 
 
-def _epilogue(kernel: Kernel, y: TensorType) -> tuple[int | None, int | None, str] | None:
+def _epilogue(
+    kernel: Kernel, types: Sequence[StaticType]
+) -> tuple[int | None, int | None, str] | None:
     """The operands of bias and residual and the activation, or ``None`` if there is more."""
-    count, types = len(kernel.operands), kernel.types
+    count = len(kernel.operands)
+    y = types[count]
     bias = next(iter(kernel.steps[0].operands[2:]), None)
     residual, activation = None, ""
     for number, step in enumerate(kernel.steps[1:], start=count + 1):
@@ -261,8 +264,8 @@ def _epilogue(kernel: Kernel, y: TensorType) -> tuple[int | None, int | None, st
     return (bias, residual, activation) if is_last else None
 
 
-def _is_bias(type_: TensorType, y: TensorType) -> bool:
+def _is_bias(type_: StaticType, y: StaticType) -> bool:
     """Whether a tensor has one number for each channel."""
-    channels = y.static_shape()[1]
-    shape = (1,) * (y.rank - type_.rank) + type_.static_shape()
+    channels = y.shape[1]
+    shape = (1,) * (y.rank - type_.rank) + type_.shape
     return type_.rank <= y.rank and shape == (1, channels, 1, 1)

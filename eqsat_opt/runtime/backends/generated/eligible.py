@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.types import StaticType
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.lowering import fits
 from eqsat_opt.runtime.backends.generated.regions import MOST_PARTS
@@ -38,9 +39,9 @@ def is_eligible(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> 
         return True
     for name in {name for node in nodes for name in (*node.inputs, *node.outputs)}:
         type_ = graph.tensor_type(name)
-        if type_ is None or type_.dtype != "float32" or not type_.is_static:
+        if not isinstance(type_, StaticType) or type_.dtype != "float32":
             return False
-        if not type_.static_size():
+        if not type_.size:
             return False
     try:
         return built(graph, nodes, outputs, target="cpu").work <= _MOST_WORK

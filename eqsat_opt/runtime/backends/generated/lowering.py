@@ -31,6 +31,7 @@ from eqsat_opt.ir.ops.integers import (
     substitute,
 )
 from eqsat_opt.ir.ops.scalars import Choice
+from eqsat_opt.ir.types import StaticType
 from eqsat_opt.runtime.backends.generated.kernel import (
     LOAD,
     NUMBER,
@@ -65,9 +66,9 @@ def fits(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> bool:
     """Whether some nodes have a kernel: of float32 and literal sizes, none empty."""
     for name in {name for node in nodes for name in (*node.inputs, *node.outputs)}:
         type_ = graph.tensor_type(name)
-        if type_ is None or type_.dtype != "float32" or not type_.is_static:
+        if not isinstance(type_, StaticType) or type_.dtype != "float32":
             return False
-        if not type_.static_size():
+        if not type_.size:
             return False
     try:
         lowered(graph, nodes, outputs)
@@ -313,7 +314,7 @@ class _Lowering(Terms[_Building, int]):
         if (tensor := self.tensors.get(name)) is not None:
             return self.scalar(nest, tensor.at(index))
         constant = self.graph.constants.get(name)
-        if constant is not None and constant.type.static_size() == 1:
+        if constant is not None and constant.type.size == 1:
             return self.number(nest, float(np.asarray(constant.load()).reshape(())))
         buffer = self.leaves.setdefault(name, len(self.leaves))
         access = self._access(nest, buffer, name, index)

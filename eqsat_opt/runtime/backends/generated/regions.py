@@ -17,6 +17,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.types import StaticType
 from eqsat_opt.runtime.backends.generated.kernel import FUNCTIONS, Kernel
 from eqsat_opt.runtime.backends.generated.lowering import Unfit, lowered
 
@@ -158,7 +159,7 @@ class _Finder:
 
     def _size(self, name: str) -> int:
         type_ = self.graph.tensor_type(name)
-        return 0 if type_ is None or not type_.is_static else type_.static_size()
+        return type_.size if isinstance(type_, StaticType) else 0
 
     def _sources(self) -> Iterator[_Source]:
         """The nodes of the model, in order."""

@@ -80,9 +80,7 @@ class Terms(ABC, Generic[P, R]):
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The literal extents of a value."""
-        type_ = self.graph.tensor_type(name)
-        assert type_ is not None
-        return type_.static_shape()
+        return self.graph.static_type(name).shape
 
     def indexed(self, node: Node) -> IndexTensor:
         """The result of a node as a function of its index, over elements of its operands.

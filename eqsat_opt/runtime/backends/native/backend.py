@@ -18,6 +18,7 @@ from onnx import numpy_helper
 
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.kernel_export import export_kernel
+from eqsat_opt.ir.types import require_static
 from eqsat_opt.runtime.backends.native.convolutions import (
     TILES,
     convolutions,
@@ -81,7 +82,7 @@ class NativeBackend:
         x, w = (kernel.operands[i] for i in first.operands[:2])
         if x.type.rank != 4 or x.type.dtype != "float32" or not w.const:
             return ()
-        weights = w.type.static_shape()
+        weights = require_static(w.type).shape
         if not is_plain(dict(first.attrs), weights, self._block):
             return ()
         size = weights[2], weights[3]

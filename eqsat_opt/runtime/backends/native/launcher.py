@@ -40,7 +40,7 @@ def can_run(body: Kernel) -> bool:
         return False
     if any(one.const != (i > 0) for i, one in enumerate(operands)) or not types[0].rank:
         return False
-    last = types[0].static_shape()[-1]
+    last = types[0].shape[-1]
     if step.op == "MatMul":
         return types[1].rank == 2
     if step.op in _NORMALIZATIONS:
