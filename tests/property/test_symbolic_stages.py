@@ -22,7 +22,7 @@ from eqsat_opt.testing.graphs import GraphMaker
 N = sym("n")
 CHANNELS = 4
 QUICK = Options(
-    store="", measure=False, race=False, check=1, strict=True, threads=1, budget_s=20, nodes=2000
+    store="", measure=False, race=False, check=1, strict=True, threads=1, budget_s=10, nodes=500
 )
 
 
@@ -78,7 +78,7 @@ def symbolic_graphs(draw: Any) -> Graph:
 
 
 @pytest.mark.parametrize("objective", ["time", "bytes"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(graph=symbolic_graphs(), samples=st.sampled_from((1, 2, 3)))
 def test_every_stage_takes_open_sizes(objective: str, graph: Graph, samples: int) -> None:
     """An internal error of any stage would end a strict run."""
