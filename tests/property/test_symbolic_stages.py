@@ -89,7 +89,7 @@ def test_every_stage_takes_open_sizes(objective: str, graph: Graph, samples: int
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     before, after = (
         OrtSession(one, OrtOptions(threads=1, level="disabled")).run({"x": x})[0]
-        for one in (model, model_proto(result.model))
+        for one in (model, result.model)
     )
     np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-4)
 
