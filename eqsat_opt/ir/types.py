@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -84,11 +83,6 @@ class TensorType:
         return len(self.shape)
 
     @property
-    def is_static(self) -> bool:
-        """Whether every dimension is a literal."""
-        return not any(isinstance(d, SymDim) for d in self.shape)
-
-    @property
     def size(self) -> Dim:
         """Number of elements."""
         return dim_product(self.shape)
@@ -97,30 +91,6 @@ class TensorType:
     def bytes(self) -> Dim:
         """Number of bytes of the elements."""
         return self.size * numpy_dtype(self.dtype).itemsize
-
-    def static_shape(self) -> tuple[int, ...]:
-        """The shape as integers.
-
-        Raises:
-            ValueError: a dimension is symbolic.
-        """
-        for dim in self.shape:
-            if type(dim) is not int:
-                break
-        else:
-            return self.shape  # type: ignore[return-value]
-        sizes = tuple([int(d) for d in self.shape if not isinstance(d, SymDim)])
-        if len(sizes) < len(self.shape):
-            raise ValueError(f"{self} has symbolic dimensions; give sizes with --input-shape")
-        return sizes
-
-    def static_size(self) -> int:
-        """Number of elements of a static shape."""
-        return prod(self.static_shape())
-
-    def static_bytes(self) -> int:
-        """Number of bytes of the elements of a static shape."""
-        return self.static_size() * numpy_dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
@@ -143,7 +113,9 @@ class _LiteralSizes(type):
     """
 
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, TensorType) and value.is_static
+        return isinstance(value, TensorType) and not any(
+            isinstance(dim, SymDim) for dim in value.shape
+        )
 
     def __call__(cls, dtype: str, shape: tuple[int, ...]) -> TensorType:
         return TensorType(dtype, shape)

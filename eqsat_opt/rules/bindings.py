@@ -16,7 +16,7 @@ from typing import Any
 from eqsat_opt.ir.dims import SymDim, floor_div
 from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import AttrKind, IllTyped, get_op
-from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.ir.types import FLOATS, StaticType, TensorType, require_static
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var, parts
 
 __all__ = [
@@ -60,6 +60,15 @@ class Bindings:
     def copy(self) -> Bindings:
         """An independent copy, for a trial match."""
         return Bindings(dict(self.types), dict(self.attrs))
+
+    @property
+    def static_types(self) -> dict[str, StaticType]:
+        """The types of an instance, whose sizes are literal.
+
+        Raises:
+            SymbolicSizes: one has an open size.
+        """
+        return {name: require_static(type_) for name, type_ in self.types.items()}
 
 
 def _lookup(sequence: Any, index: Any) -> Any:

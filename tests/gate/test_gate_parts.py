@@ -19,7 +19,7 @@ from eqsat_opt.ir.ops.domains import FieldDomain
 from eqsat_opt.ir.ops.integers import atom, broadcast, negate, pick, poly, quotient, substitute
 from eqsat_opt.ir.ops.integers import less as below
 from eqsat_opt.ir.ops.polynomials import divide, multiple_of
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import TensorType, require_static
 from eqsat_opt.proving.certificates.certificate import (
     Certificate,
     Direction,
@@ -594,7 +594,7 @@ def _first(x: Tensor) -> Sides:
 
 def test_both_sides_type_and_conditions_hold_at_instances() -> None:
     found = find_instances(_first, limit=60)
-    shapes = [one.types["x"].static_shape() for one in found.points]
+    shapes = [require_static(one.types["x"]).shape for one in found.points]
     assert shapes
     assert found.guarded > 0
     assert all(shape[0] >= 3 and shape[0] != shape[1] for shape in shapes)
@@ -680,7 +680,7 @@ def test_models_of_conditions_are_instances() -> None:
     found = list(itertools.islice(models(rare, Hints(rare.lhs, rare.when)), 20))
     shapes = [(one.bindings().types["x"], one.bindings().types["y"]) for one in found]
     assert len({one.key for one in found}) >= 10
-    assert all(x.static_size() == y.static_size() + 2 for x, y in shapes)
+    assert all(require_static(x).size == require_static(y).size + 2 for x, y in shapes)
     smaller = [small for one in found for small in one.shrunk()]
     assert smaller
     assert all(small.elements < max(one.elements for one in found) for small in smaller)

@@ -15,7 +15,7 @@ from eqsat_opt.ir.ops import Array, Domain, IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
 from eqsat_opt.ir.ops.index_eval import formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import TensorType, require_static
 from eqsat_opt.proving.instances.search import find_instances
 from eqsat_opt.proving.proof import prove
 from eqsat_opt.proving.typing.scenario import HIGHEST_RANK, Scenario, scenarios
@@ -277,7 +277,7 @@ def _known_sizes(bindings: Bindings) -> dict[Atom, int]:
     sizes = {
         Atom(f"{name}.{axis}"): int(extent)
         for name, type_ in bindings.types.items()
-        for axis, extent in enumerate(type_.static_shape())
+        for axis, extent in enumerate(require_static(type_).shape)
     }
     for name, value in bindings.attrs.items():
         parts = enumerate(value) if isinstance(value, tuple) else ()

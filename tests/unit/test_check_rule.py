@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eqsat_opt.ir.types import require_static
 from eqsat_opt.proving import MIN_POINTS, CheckReport, Refutation, check_rule
 from eqsat_opt.proving.gate import THOROUGH_POINTS
 from eqsat_opt.rules import Rule, families
@@ -126,7 +127,8 @@ def test_counterexample_is_as_small_as_known_ones(number: str) -> None:
     wrong, most = LARGEST[number]
     refutation = reports(wrong).refutation
     assert refutation is not None
-    assert sum(type_.static_size() for type_ in refutation.types.values()) <= most, str(refutation)
+    sizes = [require_static(type_).size for type_ in refutation.types.values()]
+    assert sum(sizes) <= most, str(refutation)
 
 
 @pytest.mark.parametrize("right", RIGHT, ids=lambda one: one.name)
@@ -228,13 +230,13 @@ def test_one_number_is_enough_for_a_counterexample() -> None:
 
     refutation = reports(rule("wrong/absolute")(absolute)).refutation
     assert refutation is not None
-    assert [type_.static_size() for type_ in refutation.types.values()] == [1]
+    assert [require_static(type_).size for type_ in refutation.types.values()] == [1]
 
 
 def test_counterexample_is_small_and_readable() -> None:
     refutation = reports(published.grouped_siblings).refutation
     assert refutation is not None
-    assert sum(type_.static_size() for type_ in refutation.types.values()) <= 24
+    assert sum(require_static(type_).size for type_ in refutation.types.values()) <= 24
     text = str(refutation)
     assert re.search(r"x: float32\[.*g=\d", text)
     assert "elements differ" in text

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat_opt.errors import RuleRefuted
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import TensorType, require_static
 from eqsat_opt.proving.gate import THOROUGH_POINTS, certify_exact
 from eqsat_opt.proving.instances.search import USUAL_POINTS, Found, find_instances
 from eqsat_opt.proving.numbers.evaluation import IntegerNumbers
@@ -259,9 +259,9 @@ def test_strides_kernels_and_groups_differ_and_go_beyond_the_usual() -> None:
     assert any(len(set(s)) > 1 for s in strides)
     assert max(step for s in strides for step in s) > 5
     assert any(max(a["s"]) > 1 and max(a["d"]) > 1 for a in seen)
-    assert any(p.attrs["g"] > 1 and p.types["w"].static_shape()[1] > 1 for p in convolutions)
+    assert any(p.attrs["g"] > 1 and require_static(p.types["w"]).shape[1] > 1 for p in convolutions)
     assert max(attrs["g"] for attrs in seen) > 4
-    long = [max(t.static_shape(), default=0) for p in convolutions for t in p.types.values()]
+    long = [max(require_static(t).shape, default=0) for p in convolutions for t in p.types.values()]
     assert max(long) > 12
 
 
@@ -275,7 +275,7 @@ def test_windows_meet_with_all_that_they_may_have() -> None:
             ("asymmetric pads", len(set(point.attrs["p"])) > 1),
             ("unlike kernels", len(set(point.attrs["k"])) > 1),
             ("dilations beside strides", max(point.attrs["d"]) > 1 < max(point.attrs["s"])),
-            ("an extent of 1", 1 in point.types["x"].static_shape()),
+            ("an extent of 1", 1 in require_static(point.types["x"]).shape),
         )
         if holds
     }

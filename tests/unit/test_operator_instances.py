@@ -12,7 +12,7 @@ import pytest
 
 from eqsat_opt.ir.ops import OPS, Array, IllTyped, Op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, TensorType, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, TensorType, numpy_dtype, require_static
 from eqsat_opt.proving.checks.exact import MIN_POINTS
 from eqsat_opt.proving.instances.left_side import Found, Sizes, left_side
 from eqsat_opt.proving.instances.search import find_instances
@@ -146,7 +146,7 @@ def _typed(found: Found, dtype: str, empty: int) -> list[TensorType]:
     return [
         TensorType(
             dtype if type_.dtype == data else type_.dtype,
-            tuple(0 if size == empty else size for size in type_.static_shape()),
+            tuple(0 if size == empty else size for size in require_static(type_).shape),
         )
         for _, type_ in sorted(found.types.items())
     ]
@@ -154,7 +154,7 @@ def _typed(found: Found, dtype: str, empty: int) -> list[TensorType]:
 
 def _drawn(type_: TensorType) -> Array:
     rng = np.random.default_rng(0)
-    shape = type_.static_shape()
+    shape = require_static(type_).shape
     drawn = rng.standard_normal(shape) if type_.dtype in FLOATS else rng.integers(0, 2, shape)
     return np.asarray(drawn).astype(numpy_dtype(type_.dtype))
 
@@ -176,7 +176,7 @@ def test_every_operator_computes_in_all_element_types_that_onnx_gives_it(
                 continue
             result = np.asarray(op.eval_fn(FLOAT, [_drawn(one) for one in operands], own))
             assert result.dtype == numpy_dtype(expected.dtype), dtype
-            assert result.shape == expected.static_shape()
+            assert result.shape == require_static(expected).shape
             computed.add(dtype)
     assert computed
 

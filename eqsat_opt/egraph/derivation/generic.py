@@ -156,7 +156,7 @@ def _drawn(rule: Rule, typing: Scenario, rng: random.Random) -> Bindings | None:
 
 
 def _fits(rule: Rule, bindings: Bindings) -> bool:
-    if any(d < 1 for t in bindings.types.values() for d in t.static_shape()):
+    if any(d < 1 for t in bindings.static_types.values() for d in t.shape):
         return False
     sides = zip(rule.lhs, rule.rhs, strict=True)
     return all(type_of(left, bindings) == type_of(right, bindings) for left, right in sides) and (

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.ir.ops import OPS, Array
 from eqsat_opt.ir.ops.domains import FLOAT, FloatDomain
-from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.ir.types import FLOATS, require_static
 from eqsat_opt.proving.checks.bounds import bounded_results
 from eqsat_opt.proving.checks.counterexample import Refutation, refutation_at
 from eqsat_opt.proving.checks.rounding import InOrderDomain
@@ -81,7 +80,7 @@ class Breach:
 def _results(rule: Rule, found: Found) -> int:
     """Elements of the largest result on the way."""
     types = (type_ for root in rule.roots for type_ in types_of(root, found))
-    return max(prod(type_.static_shape()) for type_ in types)
+    return max(require_static(type_).size for type_ in types)
 
 
 @lru_cache(maxsize=8)

@@ -160,8 +160,8 @@ def _difference(
 def _small(bindings: Bindings, seed: int, integer: bool) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     values: dict[str, Array] = {}
-    for name, type_ in bindings.types.items():
-        shape = type_.static_shape()
+    for name, type_ in bindings.static_types.items():
+        shape = type_.shape
         if type_.dtype == "bool":
             values[name] = rng.integers(0, 2, shape).astype(bool)
             continue

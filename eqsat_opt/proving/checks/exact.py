@@ -135,7 +135,7 @@ def _bound(rule: Rule, points: Sequence[Bindings]) -> FalseAcceptance:
         if polynomial and count >= _POLYNOMIALS:
             break
         domain = Degrees()
-        values = {n: domain.variable(t.static_shape()) for n, t in bindings.types.items()}
+        values = {n: domain.variable(t.shape) for n, t in bindings.static_types.items()}
         degree = 1
         for left, right in program(rule, bindings, "float64").run(values, domain):
             degree = max(degree, degree_of(domain.sub(left, right)), domain.greatest_argument)

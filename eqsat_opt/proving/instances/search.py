@@ -129,10 +129,10 @@ def _features(bindings: Bindings) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}[{i}]", part) for i, part in enumerate(value))
         else:
             yield name, str(value)
-    for name, type_ in bindings.types.items():
+    for name, type_ in bindings.static_types.items():
         yield f"{name}.rank", type_.rank
         # Larger extents are alike: only whether two of them agree would matter.
-        yield from ((f"{name}.dim({i})", min(d, 3)) for i, d in enumerate(type_.static_shape()))
+        yield from ((f"{name}.dim({i})", min(d, 3)) for i, d in enumerate(type_.shape))
 
 
 class _Search:
@@ -288,9 +288,7 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
         kept += [*_special(search, _HIGH_SIZES, round(_HIGH_SHARE * limit))]
         kept += [*_missing(search, kept, side.dtypes)]
     points = tuple(sorted(kept, key=_size))
-    largest = max(
-        (d for b in points for t in b.types.values() for d in t.static_shape()), default=0
-    )
+    largest = max((d for b in points for t in b.static_types.values() for d in t.shape), default=0)
     return Instances(points, search.guarded, complete, largest)
 
 

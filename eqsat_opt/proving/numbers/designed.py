@@ -73,7 +73,7 @@ def designed_values(
         literals: numbers of the rule; others are drawn up to a thousand times larger or smaller.
     """
     rng = np.random.default_rng(seed)
-    shapes = {n: t.static_shape() for n, t in bindings.types.items()}
+    shapes = {n: t.shape for n, t in bindings.static_types.items()}
     truths = {n for n, t in bindings.types.items() if t.dtype == "bool"}
     # The same in all draws, so that what is gathered is gathered from the same places.
     whole = {

@@ -51,8 +51,8 @@ def drawn(bindings: Bindings, seed: int, fill: Fill) -> dict[str, Array]:
     rng = generator(seed)
     values = {}
     mixed = any(type_.dtype in FLOATS for type_ in bindings.types.values())
-    for name, type_ in bindings.types.items():
-        shape = type_.static_shape()
+    for name, type_ in bindings.static_types.items():
+        shape = type_.shape
         if type_.dtype == "bool":
             values[name] = np.asarray(rng.integers(0, 2, shape).astype(bool))
         elif mixed and type_.dtype not in FLOATS:

@@ -212,8 +212,8 @@ class IntegerNumbers:
         rng = generator(seed)
         near = [round(number) for number in beside(self.literals) if abs(number) < _INT32]
         values = {}
-        for name, type_ in bindings.types.items():
-            to, shape = numpy_dtype(type_.dtype), type_.static_shape()
+        for name, type_ in bindings.static_types.items():
+            to, shape = numpy_dtype(type_.dtype), type_.shape
             if to.kind not in "iu":
                 drawn = rng.integers(0, 2, shape) if to.kind == "b" else rng.standard_normal(shape)
                 values[name] = np.asarray(drawn).astype(to)

@@ -165,7 +165,7 @@ def _computes_alike(sides: Program, bindings: Bindings, name: str) -> bool:
         return False
     domain = TermDomain(name)
     with np.errstate(over="ignore"):
-        values = {n: domain.variable(n, t.static_shape()) for n, t in bindings.types.items()}
+        values = {n: domain.variable(n, t.shape) for n, t in bindings.static_types.items()}
         return all(_same(left, right) for left, right in sides.run(values, domain))
 
 
