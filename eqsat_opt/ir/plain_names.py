@@ -22,6 +22,7 @@ OPERATORS: Mapping[str, str] = {
     "Scale": "Mul by a constant",
     "Shift": "Add of a constant",
     "Square": "Mul by itself",
+    "StridedSlice": "Slice",
 }
 """Operators that ONNX does not have, in words of those that it has."""
 

@@ -22,6 +22,7 @@ from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.errors import ModelError
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.content import operator_counts
+from eqsat_opt.ir.dim_names import plain_names
 from eqsat_opt.ir.fixing import fixed_model
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import export_model
@@ -79,7 +80,7 @@ def _fixed_sizes(
     is_open = sizes and not options.fixed and len(job.terms.sizes) == 1
     if not is_open or not _has_time(report.stages_s.get("load", math.inf), job, options):
         return
-    named = {name for value in model.graph.inputs for name in _names(value)}
+    named = plain_names(name for value in model.graph.inputs for name in _names(value))
     if not named.issuperset(sizes):  # an axis without a name, or a part of a formula
         return
     numerics = Numerics.parse(options.numerics)

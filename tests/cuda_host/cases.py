@@ -136,6 +136,10 @@ _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
     "Repeat": [([(2, 3, 2)], {"axis": 1, "repeats": 3})],
     "Reshape": [([(4, 6, 5)], {"shape": (8, 15)}), ([(6,)], {"shape": (1, 2, 3)})],
     "Slice": [([(4, 9)], {"axis": 1, "lo": 2, "hi": 7})],
+    "StridedSlice": [
+        ([(4, 9)], {"axis": 1, "cut": (1, 8, 3)}),
+        ([(4, 9)], {"axis": 0, "cut": (-1, -9, -1)}),
+    ],
     "Transpose": [
         ([(2, 40, 35)], {"perm": (0, 2, 1)}),
         ([(2, 3, 4, 5)], {"perm": (3, 1, 0, 2)}),

@@ -119,7 +119,7 @@ def test_rules_that_are_left_out_are_named(
 ) -> None:
     """Below the tables, on standard error where there are none, and in the JSON."""
     monkeypatch.setattr(
-        reporting, "excluded_rules", lambda: {"matmul/assoc": "it is stale", "a/b": "?"}
+        reporting.numbers, "excluded_rules", lambda: {"matmul/assoc": "it is stale", "a/b": "?"}
     )
     arguments = ["--threads", "1", "--store", "", "--rules", "matmul/assoc"]
     own = {"explain": ["--no-measure"], "optimize": ["--no-measure", "--no-race"]}

@@ -79,6 +79,11 @@ def _unflatten(*batch: Dim) -> Build:
     return build
 
 
+def _biased(g: GraphMaker, *rows: Dim) -> str:
+    """A batched product with one matrix, and its bias."""
+    return g("Add", g("MatMul", _x(g, *rows, 8), g.weight(8, 6)), g.weight(6))
+
+
 BUILDS: dict[str, Build] = {
     "compose": lambda g, a, b, c: _reshape(g, _reshape(g, _x(g, a, b, c), a * b, c), a, b * c),
     "expand-compose": lambda g, a, b, c: g(
@@ -108,6 +113,12 @@ BUILDS: dict[str, Build] = {
     "stack-2d": _stack(),
     "stack-3d": _stack(3),
     "stack-4d": _stack(3, 5),
+    "flatten-sum-3d": lambda g, a, b, c: _biased(g, a, b * c),
+    "flatten-sum-4d": lambda g, a, b, c: _biased(g, a, b, c),
+    "flatten-sum-5d": lambda g, a, b, c: _biased(g, a, b, c, 2),
+    "heads-of-part": lambda g, a, b, c: _reshape(
+        g, g("Slice", _x(g, a, b * c, 24), axis=2, lo=8, hi=16), a, b * c, 2, 4
+    ),
     "take-first-2d": _take_first(N * S * K),
     "take-first-3d": _take_first(N * S, K),
     "take-first-4d": _take_first(N, S, K),

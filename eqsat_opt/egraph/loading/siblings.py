@@ -265,4 +265,5 @@ def _takes_padded(rule: Rule) -> bool:
 
     Without one, only the largest of several kernels would merge, with zeros that nobody reads.
     """
-    return any(isinstance(root, Apply) and root.op == "Pad" for root in rule.lhs)
+    pads = [isinstance(root, Apply) and root.op == "Pad" for root in rule.lhs]
+    return any(pads) and not all(pads)

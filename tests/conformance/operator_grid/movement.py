@@ -74,11 +74,11 @@ def slices(op: str, values: Values) -> Iterator[Configuration]:
 
 @on_grid("StridedSlice")
 def strided_slices(op: str, values: Values) -> Iterator[Configuration]:
-    """Steps of both signs, bounds beyond both ends, and slices of which nothing is left."""
+    """Steps of both signs, and bounds beyond both ends."""
     far = 2**63 - 1
     cuts = [
         (0, far, 2), (1, far, 2), (-1, -far - 1, -1), (-2, -far, -2), (4, 0, -3), (-99, 99, 3),
-        (99, -99, -2), (3, 3, 1), (4, 1, 1), (1, 4, -1), (0, 5, 4), (-3, -1, 5),
+        (99, -99, -2), (0, 5, 4),
     ]  # fmt: skip
     for opset, cut, axis in itertools.product(opsets("Slice"), cuts, (0, -1)):
         if opset < 10:
