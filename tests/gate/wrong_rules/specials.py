@@ -312,7 +312,7 @@ def tanh_by_sigmoid(x: Tensor) -> Sides:
     return ops.Tanh(x), after
 
 
-@wrong(x=_ROW, w=_ROW.reshape(32, 1), v=3.0 * _ROW.reshape(32, 1))
+@wrong(x=f32([3.0]), w=f32([1.0]), v=f32([2.0**-24]))
 @rule("wrong/weights-distributed")
 def weights_distributed(x: Tensor, w: Weight, v: Weight) -> Sides:
     """Sums of products are taken apart and summed again."""
