@@ -163,7 +163,7 @@ HELD: dict[str, dict[str, str]] = {
         "rules/forms.py": "AveragePool MaxPool ReduceMean",
         "ir/plain_names.py":
             "Center Fill IdentityKernel MaskedAttention Repeat RmsN Rsqrt Scalar Scale Shift "
-            "Square",
+            "Slice Square StridedSlice",
         "rules/glossary.py": "MaskedAttention",
         "rules/patterns.py": "Scalar",
         "rules/term.py": "Add Div MatMul Mul Sub",
