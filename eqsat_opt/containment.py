@@ -35,7 +35,7 @@ _OURS = (*_TYPED, SymbolicSizes)
 """The same, and what a stage raises that asks for sizes which nobody gave it."""
 
 _NO_BUGS = (*_TYPED, OSError, OutOfTime)
-"""What the machine or its runtime causes, or the budget, so that it is worth no report."""
+"""Exceptions that the machine, its runtime or the budget causes: they are worth no report."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Fault:
 
 
 def _why(error: Exception) -> str:
-    """What went wrong, in words; for a file also which."""
+    """Return the cause of an exception in words, with the path where a file is the cause."""
     if isinstance(error, OutOfTime):
         return "its time was over; allow more with --budget"
     path = getattr(error, "filename", None)

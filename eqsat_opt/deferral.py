@@ -30,7 +30,7 @@ class _Later:
 
 
 class _StandIn(ModuleType):
-    """What onnx_ir takes for sympy."""
+    """A module that onnx_ir imports in place of sympy."""
 
     is_loading = True
 
@@ -43,7 +43,7 @@ class _StandIn(ModuleType):
 
 
 class _Finder(MetaPathFinder):
-    """Finds onnx_ir as it is found without this, once."""
+    """A finder that loads onnx_ir once with the stand-in, and is gone afterwards."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -58,7 +58,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Loads a module with the stand-in in its place, and puts its own loader back."""
+    """A loader that runs a module with the stand-in as sympy, and restores the own loader."""
 
     def __init__(self, inner: Loader) -> None:
         self._inner = inner

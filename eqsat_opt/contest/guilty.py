@@ -141,7 +141,7 @@ def accuse(
 
 
 def _without_guilty(is_wrong_alone: bool, reference: Reference, involved: str) -> str:
-    """What is to be said where no rule is guilty."""
+    """Return the sentence for a candidate that is wrong although no rule is guilty."""
     if not is_wrong_alone:
         return f"none is when the search is repeated, so no rule is guilty; involved: {involved}"
     if not reference.has_time(TO_EXCUSE):

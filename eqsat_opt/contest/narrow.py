@@ -1,4 +1,4 @@
-"""Which outputs are computed in floats narrower than those in which they are returned.
+"""Find outputs that are computed in floats narrower than those in which they are returned.
 
 A model converted to float16 often keeps float32 at its ends. Its outputs carry the rounding of
 float16 then, and are judged by it.

@@ -43,7 +43,7 @@ _NO_RANDOM_OPSET = 22
 
 _ONE, _HALF, _TRAINS, _SIGN = "noise.one", "noise.half", "noise.trains", "noise.sign"
 _SIGN_SIZE = 3.0**-0.5
-"""Of random signs that err as much as numbers from -1 to 1 do."""
+"""Size of random signs whose mean square is that of uniform numbers from -1 to 1."""
 
 _LEAST_NORMAL: Mapping[int, float] = {
     TensorProto.DOUBLE: 2.0**-1022,

@@ -21,6 +21,7 @@ from eqsat_opt.contest.standing import Standing, log_noise
 from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.runtime.devices.meters import EnergyMeter
 from eqsat_opt.runtime.measure import (
+    LEAST_US,
     SYSTEM_CLOCK,
     Clock,
     ClockKind,
@@ -44,7 +45,6 @@ _CALIBRATION_NS = 50_000_000
 _WARM_UP_BELOW_US = 50_000.0
 # A candidate so much slower in its first runs cannot win, and would eat the others' time.
 _HOPELESS = 3.0
-_LEAST_US = 0.01  # what a clock of coarse steps may show as nothing
 # Where noise would decide, the builds become so many times as many.
 _EXTENSION = 4
 
@@ -254,7 +254,7 @@ class _Track:
             lane.run_us = min(lane.run_us, sample.wall_us)
             # Waiting for a busy machine is no work; with one thread the processor's clock tells.
             work_us = min(sample.wall_us, sample.cpu_us) if self._threads == 1 else sample.wall_us
-            lane.work_us = min(lane.work_us, max(work_us, _LEAST_US))
+            lane.work_us = min(lane.work_us, max(work_us, LEAST_US))
             if self._clock.wall_ns() > deadline:
                 break
         length_us = max(lane.run_us * lane.runs, 1.0)

@@ -60,7 +60,7 @@ class _Call:
     numbers: Numbers
 
     def dims_or_none(self, name: str) -> Sequence[Dim] | None:
-        """The elements of an integer vector if they are known."""
+        """Return the elements of an integer vector if they are known."""
         try:
             return self.dims(name)
         except Untranslatable:
@@ -114,7 +114,7 @@ def _top_k(call: _Call) -> tuple[TensorType, TensorType]:
 
 
 def _slice(call: _Call) -> TensorType:
-    """A slice; how long it is along an axis that is cut may not be known."""
+    """Type a slice; its length along an axis that is cut may be unknown."""
     starts, name = call.types.get(call.names[1]), call.node.outputs[0].name or ""
     if not isinstance(starts, TensorType):
         raise Untranslatable
@@ -135,7 +135,7 @@ def _slice(call: _Call) -> TensorType:
 
 
 def _split(call: _Call) -> tuple[TensorType, ...]:
-    """Parts of sizes that are given, or equal ones of which the last may be smaller."""
+    """Type the parts of a Split, by given sizes or equal ones of which the last may be less."""
     axis = call.node.attributes.get_int("axis", 0) % call.x.rank
     size, count = call.x.shape[axis], len(call.node.outputs)
     if len(call.names) > 1 and call.names[1]:
@@ -166,7 +166,7 @@ def _space_to_depth(call: _Call) -> TensorType:
 
 
 def _pad(call: _Call) -> TensorType:
-    """Pads that are computed, on all axes or on those that are named."""
+    """Type a Pad whose pads are computed, on all axes or on those that are named."""
     pads = call.dims(call.names[1])
     axes: Sequence[Dim] = range(call.x.rank)
     if len(call.names) > 3 and call.names[3]:

@@ -108,7 +108,7 @@ def _fraction(node: ast.expr) -> _Fraction:
 
 
 def _function(name: str) -> Callable[[Dim, Dim], Dim]:
-    """A function of two sizes, by its name in lower case."""
+    """Look up a function of two sizes by its name in lower case."""
     match name:
         case "max":
             return dim_max

@@ -205,16 +205,16 @@ class Atom:
 
 
 _ATOMS: dict[str, Atom] = {}
-"""What atoms mean, by name, so that they can be evaluated."""
+"""Atoms by name, so that they can be evaluated."""
 
 
 def atom_of(name: str) -> Atom | None:
-    """What an atom means, ``None`` for the name of a size."""
+    """Return the function that an atom stands for, ``None`` for the name of a size."""
     return _ATOMS.get(name)
 
 
 def applied(function: Function, left: Dim, right: Dim) -> Dim:
-    """The value of a function of two sizes."""
+    """Return the value of a function of two sizes."""
     return _CONSTRUCTORS[function](left, right)
 
 
@@ -262,14 +262,14 @@ def _shifted_quotient(dim: SymDim) -> tuple[Atom | None, int]:
 
 
 def dim_min(left: Dim, right: Dim) -> Dim:
-    """The smaller of two sizes, which is an atom unless their difference has a known sign."""
+    """Return the smaller of two sizes: an atom unless their difference has a known sign."""
     if is_size(right - left):
         return left
     return right if is_size(left - right) else _atom("min", *_ordered(left, right))
 
 
 def dim_max(left: Dim, right: Dim) -> Dim:
-    """The larger of two sizes, which is an atom unless their difference has a known sign."""
+    """Return the larger of two sizes: an atom unless their difference has a known sign."""
     if is_size(right - left):
         return right
     return left if is_size(left - right) else _atom("max", *_ordered(left, right))
@@ -334,7 +334,7 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
 
 
 def substituted(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
-    """``dim`` with the sizes of some names in their place, within atoms too."""
+    """Put sizes in the place of some names of ``dim``, within atoms too."""
     return rewritten(dim, lambda name: sizes.get(name), applied) if sizes else dim
 
 
@@ -343,7 +343,7 @@ def rewritten(
     size_of: Callable[[str], Dim | None],
     apply: Callable[[Function, Dim, Dim], Dim],
 ) -> Dim:
-    """``dim`` with the sizes of some names in their place, and atoms made anew.
+    """Put sizes in the place of some names of ``dim``, and make its atoms anew.
 
     Args:
         dim: a size.

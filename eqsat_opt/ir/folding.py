@@ -219,7 +219,7 @@ def shape_values(
 
 
 def elementwise(function: Callable[..., Any], *operands: Array) -> Array:
-    """A function of elements that are objects, of arrays that broadcast."""
+    """Apply a function to the elements of arrays of objects that broadcast."""
     return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
 
 
@@ -242,14 +242,14 @@ def _of_sizes(node: Node, is_size: Callable[[Dim], bool]) -> Callable[..., Any] 
 
 
 def _floor(left: Any, right: Any) -> Any:
-    """The quotient by a positive number, rounded down."""
+    """Divide by a positive number and round down."""
     if isinstance(right, SymDim):
         return 1 if left == right else None
     return floor_div(left, right) if right > 0 else None
 
 
 def _quotient(is_size: Callable[[Dim], bool], left: Any, right: Any) -> Any:
-    """The quotient by a positive number, which ONNX rounds towards zero."""
+    """Divide by a positive number and round towards zero, as ONNX does."""
     below = _floor(left, right)
     if below is None or is_size(left) or below * right == left:
         return below

@@ -124,7 +124,7 @@ class _Joining:
         return replace(node, op=GEMM, inputs=inputs, attrs=_sides(bool(left), bool(stored)))
 
     def flipped(self, name: str) -> str:
-        """What an operand is the transpose of, where nobody else reads it."""
+        """Return the value whose transpose an operand is, "" if there is none or others read it."""
         node = self.nodes.get(name)
         is_flip = node is not None and node.op == "Transpose" and node.attrs == _FLIP
         return node.inputs[0] if node is not None and is_flip and self.uses[name] == 1 else ""
@@ -151,7 +151,7 @@ class _Joining:
 
 
 def _flipped_from(constant: Constant | None) -> Constant | None:
-    """What a constant is the transpose of."""
+    """Return the constant whose transpose another one is, ``None`` if it is none."""
     made = None if constant is None else constant.source
     is_flip = isinstance(made, Expression) and made.op == "Transpose" and made.attrs == _FLIP
     return made.operands[0] if isinstance(made, Expression) and is_flip else None

@@ -289,7 +289,7 @@ class ImportContext:
         return constant or self.are_computable(shape, source)
 
     def are_computable(self, dims: Iterable[Dim], source: TensorType) -> bool:
-        """Whether a model can compute sizes, where it has an operand of the type ``source``."""
+        """Tell whether a model can compute sizes from those of its inputs and of an operand."""
         # Values that are needed for their shape only are not folded. Whatever has a size that data
         # decide is computed from the value that has it first.
         own = {name for d in source.shape if (name := plain_symbol(d)) is not None}

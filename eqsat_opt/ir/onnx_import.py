@@ -168,7 +168,7 @@ class _Importer(BodyImporter):
         return _Importer(model, self.exact, known, facts=self.facts).run({})
 
     def new_facts(self, graph: Graph) -> SizeFacts:
-        """What holds of sizes besides, where an operator could not be typed.
+        """Return further facts about sizes, where an operator could not be typed.
 
         What such operators demand, where every run meets them, and that no tensor has a negative
         size. Runtimes do not run what nobody reads.

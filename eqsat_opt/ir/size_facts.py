@@ -46,7 +46,7 @@ class SizeFacts:
         return bool(self.bounds or self.named or self.equal)
 
     def merged(self, other: SizeFacts) -> SizeFacts:
-        """Both."""
+        """Join two sets of facts; those of this one come first."""
         return SizeFacts(
             self.bounds | other.bounds,
             {**other.named, **self.named},
@@ -54,7 +54,7 @@ class SizeFacts:
         )
 
     def simplified(self, dim: Dim) -> Dim:
-        """The size in the simplest form that the facts allow."""
+        """Return a size in the simplest form that the facts allow."""
         for _ in range(_STEPS):
             if not isinstance(dim, SymDim):
                 break
@@ -66,11 +66,11 @@ class SizeFacts:
         return dim
 
     def is_size(self, dim: Dim) -> bool:
-        """Whether a size is negative in no run that succeeds."""
+        """Tell whether a size is negative in no run that succeeds."""
         return is_size(dim) or any(is_size(dim - (most - least)) for least, most in self.bounds)
 
     def typed(self, type_: ValueType) -> ValueType:
-        """A type in the simplest form that the facts allow."""
+        """Return a type in the simplest form that the facts allow."""
         if not isinstance(type_, TensorType) or isinstance(type_, StaticType):
             return type_
         return TensorType(type_.dtype, tuple(map(self.simplified, type_.shape)))
@@ -90,7 +90,7 @@ _STEPS = 8
 
 
 def lengths(types: Iterable[TensorType]) -> SizeFacts:
-    """That no tensor has a negative size, where a maximum or a minimum may depend on it.
+    """Note that no tensor has a negative size, where a maximum or a minimum may depend on it.
 
     Args:
         types: of tensors that every run makes.
@@ -102,7 +102,7 @@ def lengths(types: Iterable[TensorType]) -> SizeFacts:
 
 
 def facts_of(equations: Iterable[Equation], given: Collection[str]) -> SizeFacts:
-    """What follows from equations of sizes.
+    """Derive facts from equations of sizes.
 
     Args:
         equations: those that operators demand which run whenever the model does.
@@ -117,7 +117,7 @@ def facts_of(equations: Iterable[Equation], given: Collection[str]) -> SizeFacts
 
 
 def _follows(equation: Equation, given: Collection[str]) -> SizeFacts:
-    """What follows from one equation."""
+    """Derive facts from one equation."""
     difference = equation.left - equation.right
     if not isinstance(difference, SymDim):
         return NO_FACTS
@@ -134,7 +134,7 @@ def _follows(equation: Equation, given: Collection[str]) -> SizeFacts:
 
 
 def _bounds(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
-    """Which of two sizes is the smaller one, as their minimum or maximum equals one of them.
+    """Yield pairs of sizes, the smaller one first, whose minimum or maximum is one of them.
 
     Where 1 will do for either side, a minimum is the other operand only if that is a literal above
     1: any excess would meet that literal, and neither is 1.
@@ -157,7 +157,7 @@ def _bounds(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
 
 
 def _signs(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
-    """Sizes whose maximum with 0 is themselves, where two sizes are equal if that is so.
+    """Yield sizes that are not negative, because two sizes are equal only if they are not.
 
     Else one side would have elements and the other none, or an empty batch hides both.
     """
@@ -183,7 +183,7 @@ def _atoms_in(*dims: Dim) -> Iterator[str]:
 
 
 def _inside(dim: Dim) -> Iterator[str]:
-    """The names and atoms of a size, those inside of atoms too."""
+    """Yield the names and atoms of a size, those inside of atoms too."""
     for name in _atoms_in(dim):
         yield name
         atom = atom_of(name)
@@ -193,7 +193,7 @@ def _inside(dim: Dim) -> Iterator[str]:
 
 
 def _extrema_in(dim: Dim) -> Iterator[str]:
-    """The maxima and minima of a size."""
+    """Yield the maxima and minima of a size."""
     for name in _inside(dim):
         atom = atom_of(name)
         if atom is not None and atom.function != "floor":
@@ -201,7 +201,7 @@ def _extrema_in(dim: Dim) -> Iterator[str]:
 
 
 def _solved(difference: SymDim) -> tuple[str, Dim] | None:
-    """What an unknown size is that is alone in a difference of 0, else the longest function."""
+    """Solve a difference of 0 for an unknown size that is alone in it, else a function."""
     divisor = math.gcd(*(coefficient for _, coefficient in difference.terms))
     alone = [
         (names[0], coefficient)
@@ -218,7 +218,7 @@ def _solved(difference: SymDim) -> tuple[str, Dim] | None:
 
 
 def _divided(dim: Dim, divisor: int) -> Dim:
-    """A size over a number that divides all its coefficients."""
+    """Divide a size by a number that divides all its coefficients."""
     return applied("floor", dim, divisor) if divisor > 0 else applied("floor", dim * -1, -divisor)
 
 
@@ -228,6 +228,6 @@ def _complexity(dim: Dim) -> tuple[int, int, str]:
 
 
 def _is_of(dim: Dim, given: Collection[str]) -> bool:
-    """Whether a size is a literal or a polynomial of given ones."""
+    """Tell whether a size is a literal or a polynomial of given ones."""
     terms = dim.terms if isinstance(dim, SymDim) else ()
     return all(name in given for names, _ in terms for name in names)

@@ -147,7 +147,7 @@ else:
 
 
 def require_static(type_: ValueType) -> StaticType:
-    """The type of a value whose sizes must have been fixed before.
+    """Return the type of a value whose sizes must have been fixed before.
 
     Raises:
         SymbolicSizes: a dimension is symbolic, or it is no tensor.
@@ -158,7 +158,7 @@ def require_static(type_: ValueType) -> StaticType:
 
 
 def static_types(types: Iterable[ValueType | None]) -> tuple[StaticType, ...] | None:
-    """All of ``types`` if each is static, else ``None``."""
+    """Return all of ``types`` if each is static, else ``None``."""
     found = tuple(types)
     known = tuple([type_ for type_ in found if isinstance(type_, StaticType)])
     return known if len(known) == len(found) else None

@@ -172,7 +172,7 @@ def _kernels(choice: ChoiceResult) -> list[Offer]:
 
 
 def _bound_us(choice: ChoiceResult) -> float:
-    """What the best graph costs by its operations and bytes, whatever was measured."""
+    """Price the best graph by its operations and bytes, whatever was measured."""
     return math.fsum(analytic_price(offer.kernel).time_us for offer in _kernels(choice))
 
 
@@ -180,7 +180,7 @@ def _bound_us(choice: ChoiceResult) -> float:
 
 
 def _tuned(report: Report, proposal: Proposal, options: Options) -> Iterator[Hint]:
-    """What our kernels are known to gain, or what share of the time they could compute."""
+    """Estimate what kernels of our own gain, or the share of the time that they could compute."""
     if options.tuned is not None or not options.is_here or not options.measure or missing():
         return
     prices = proposal.choice.prices
@@ -230,7 +230,7 @@ _MATCHED = 0.25
 
 
 def _more_time(report: Report, options: Options) -> Iterator[Hint]:
-    """What a bound leaves open, or that rules were cut off."""
+    """Suggest more time where a bound leaves a gap, or more e-nodes where rules were cut off."""
     if report.stopped_by == "nodes":
         yield Hint(
             kind="nodes",

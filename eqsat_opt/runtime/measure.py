@@ -26,6 +26,7 @@ except ImportError:  # not a POSIX system: preemptions are not counted
     resource = None  # type: ignore[assignment]
 
 __all__ = [
+    "LEAST_US",
     "PROTOCOL_VERSION",
     "SYSTEM_CLOCK",
     "AnyClock",
@@ -45,6 +46,9 @@ __all__ = [
 
 PROTOCOL_VERSION = 1
 """Raised whenever a change here makes older figures incomparable."""
+
+LEAST_US = 0.01
+"""Time that a clock of coarse steps may show as nothing, microseconds."""
 
 ClockKind: TypeAlias = Literal["cpu", "wall"]
 
@@ -130,7 +134,8 @@ class Sample:
     preempted: bool
 
     def time_us(self, kind: ClockKind) -> float:
-        return self.cpu_us if kind == "cpu" else self.wall_us
+        """Return the time of a run, never 0: others are divided by it."""
+        return max(self.cpu_us if kind == "cpu" else self.wall_us, LEAST_US)
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,13 @@ _FLOATS: Mapping[str, float] = {
 _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
     "Attention": [([(1, 4, 3, 5), (1, 2, 6, 5), (1, 2, 6, 7)], {})],
     "MaskedAttention": [([(1, 2, 3, 4), (1, 2, 6, 4), (1, 2, 6, 3), (3, 6)], {})],
+    **{
+        name: [
+            ([(3, 40)], {"axis": 1, "keepdims": 0, "select_last_index": 0}),
+            ([(2, 3, 4)], {"axis": 1, "keepdims": 1, "select_last_index": 1}),
+        ]
+        for name in ("ArgMax", "ArgMin")
+    },
     "AveragePool": [
         ([(1, 2, 7, 6)], {**_POOL, "pads": (1, 1, 1, 1), "ceil": ceil, "count_include_pad": padded})
         for ceil in (0, 1)
@@ -82,6 +89,10 @@ _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
     "Concat": [
         ([(2, 3, 1), (2, 1, 1), (2, 5, 1)], {"axis": 1}),
         ([(18, 20), (18, 20)], {"axis": 0}),
+    ],
+    "Continued": [
+        ([(3, 4, 5)], {"pads": (0, 1, 2, 0, 2, 1), "mode": mode})
+        for mode in ("reflect", "edge", "wrap")
     ],
     "Conv": [
         ([(2, 4, 7, 6), (6, 2, 3, 2), (6,)], {**_PADDED, "group": 2}),
@@ -118,6 +129,11 @@ _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
         for exclusive, reverse in ((0, 0), (0, 1), (1, 0), (1, 1))
     ],
     "Gather": [([(3, 7, 4), (2, 5)], {"axis": 1}), ([(6,), ()], {"axis": 0})],
+    "GatherElements": [([(3, 7, 4), (3, 5, 4)], {"axis": 1})],
+    "GatherND": [
+        ([(3, 7, 4), (2, 2)], {"batch_dims": 0}),
+        ([(3, 7, 4), (3, 5, 1)], {"batch_dims": 1}),
+    ],
     "GlobalAveragePool": [([(2, 3, 7, 9)], {}), ([(1, 5, 2)], {}), ([(1, 40, 6, 7)], {})],
     "GlobalMaxPool": [([(2, 3, 7, 9)], {})],
     "InstanceNormalization": [([(2, 3, 9, 5), (3,), (3,)], {}), ([(1, 2, 3), (2,), (2,)], {})],
@@ -132,9 +148,45 @@ _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
         ([(7,), (7, 3)], {}),
         ([(2, 40), (40,)], {}),
     ],
+    "GRU": [
+        (
+            [(4, 2, 3), (1, 15, 3), (1, 15, 5)],
+            {"given": (0, 1, 2), "direction": "forward", "output": 0, "linear_before_reset": 1},
+        ),
+    ],
+    "LSTM": [
+        (
+            [(4, 2, 3), (2, 20, 3), (2, 20, 5), (2, 40)],
+            {"given": (0, 1, 2, 3), "direction": "bidirectional", "output": output},
+        )
+        for output in range(3)
+    ],
     "Pad": [([(3, 4)], {"pads": (1, 0, 2, -1), "value": 1.5})],
+    "RNN": [
+        (
+            [(4, 2, 3), (1, 5, 3), (1, 5, 5)],
+            {"given": (0, 1, 2), "direction": "reverse", "output": 1, "activation": "Tanh"},
+        ),
+    ],
+    "Range": [([(), (), ()], {"shape": (7,)})],
     "Repeat": [([(2, 3, 2)], {"axis": 1, "repeats": 3})],
+    "Resize": [
+        ([(1, 2, 3, 5)], {"mode": mode, "coordinates": coordinates, "rounding": "floor", **wanted})
+        for mode, coordinates in (("nearest", "asymmetric"), ("linear", "half_pixel"))
+        for wanted in (
+            {"sizes": (1, 2, 7, 4), "up": (), "down": ()},
+            {"sizes": (), "up": (1, 1, 2, 3), "down": (1, 1, 1, 2)},
+        )
+    ],
     "Reshape": [([(4, 6, 5)], {"shape": (8, 15)}), ([(6,)], {"shape": (1, 2, 3)})],
+    "ReverseSequence": [([(5, 3, 2), (3,)], {"batch_axis": 1, "time_axis": 0})],
+    "ScatterElements": [
+        ([(3, 7, 4), (3, 5, 4), (3, 5, 4)], {"axis": 1, "reduction": reduction})
+        for reduction in ("none", "add")
+    ],
+    "ScatterND": [
+        ([(3, 7, 4), (2, 1), (2, 7, 4)], {"reduction": reduction}) for reduction in ("none", "max")
+    ],
     "Slice": [([(4, 9)], {"axis": 1, "lo": 2, "hi": 7})],
     "StridedSlice": [
         ([(4, 9)], {"axis": 1, "cut": (1, 8, 3)}),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from eqsat_opt.runtime.measure import (
+    LEAST_US,
     SYSTEM_CLOCK,
     Measurement,
     clock_kind,
@@ -62,6 +63,14 @@ def test_steady_call_stops_early() -> None:
     assert clock.now_ns < 0.05e9
 
 
+def test_a_clock_that_stands_still_gives_times_that_others_can_be_divided_by() -> None:
+    """It claims nanoseconds and advances by whole ticks, and no tick falls into a sample."""
+    clock = FakeClock()
+    result = measure(lambda: clock.work(0, stolen_us=1000), threads=1, clock=clock)
+    assert result.clock == "cpu"
+    assert min(result.time_us, result.p20_us, result.median_us) > 0
+
+
 def test_one_thread_does_not_count_stolen_time() -> None:
     generator = np.random.default_rng(0)
     clock = FakeClock()
@@ -101,7 +110,7 @@ def test_short_calls_are_grouped() -> None:
 
 def test_call_that_takes_no_time_ends() -> None:
     clock = FakeClock()
-    assert measure(constant(clock, 0), threads=2, budget_s=0.01, clock=clock).time_us == 0
+    assert measure(constant(clock, 0), threads=2, budget_s=0.01, clock=clock).time_us == LEAST_US
 
 
 def test_slow_call_is_sampled_once() -> None:

@@ -72,7 +72,7 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
 
 @dataclass(frozen=True)
 class _Product:
-    """Emits nodes that multiply factors."""
+    """A writer of the nodes that multiply factors."""
 
     context: ImportContext
     extents: Mapping[str, Dim]
@@ -81,7 +81,7 @@ class _Product:
         return tuple(self.extents[letter] for letter in letters)
 
     def summed(self, value: _Factor, kept: Set[str]) -> _Factor:
-        """Without the axes that nothing else has."""
+        """Sum over the axes that nothing else has."""
         axes = tuple(i for i, letter in enumerate(value.letters) if letter not in kept)
         if not axes:
             return value
@@ -89,7 +89,7 @@ class _Product:
         return _Factor(name, "".join(letter for letter in value.letters if letter in kept))
 
     def ordered(self, value: _Factor, letters: str) -> _Factor:
-        """With the axes in another order."""
+        """Transpose into another order of the axes."""
         if value.letters == letters:
             return value
         perm = tuple(value.letters.index(letter) for letter in letters)
@@ -103,7 +103,7 @@ class _Product:
         return self.context.emit("Reshape", [value.name], shape=shape)
 
     def of(self, left: _Factor, right: _Factor, later: Set[str]) -> _Factor:
-        """The product of two, summed over what both have and nothing later has."""
+        """Multiply two factors, summed over the axes that both have and nothing later has."""
         left = self.summed(left, later | set(right.letters))
         right = self.summed(right, later | set(left.letters))
         both = [letter for letter in left.letters if letter in right.letters]

@@ -183,7 +183,7 @@ def _read_expand(call: Call, context: ImportContext) -> None:
 
 @reads("Tile")
 def _read_tile(call: Call, context: ImportContext) -> None:
-    """Axes of size 1 are expanded; others get one of size 1 before them, which is."""
+    """Read a Tile: axes of size 1 are expanded, others behind a new axis of size 1 that is."""
     x, counts = context.type(call.inputs[0]), context.dims(call.inputs[1])
     expect(len(counts) == x.rank and 0 not in counts)
     pairs = list(zip(x.shape, counts, strict=True))
@@ -297,7 +297,7 @@ def _from_begin(bound: Dim, context: ImportContext) -> Dim:
 
 
 def _cut_of(axis: int, size: Dim, cut: tuple[Dim, Dim, Dim]) -> tuple[str, dict[str, Any]]:
-    """The operator of a slice along one axis, with its attributes in one form."""
+    """Choose the operator of a slice along one axis, with its attributes in one normal form."""
     bounds = [bound for bound in (size, *cut) if isinstance(bound, int)]
     if len(bounds) <= len(cut):
         return "StridedSlice", {"axis": axis, "cut": cut}

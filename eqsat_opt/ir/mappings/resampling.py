@@ -24,7 +24,7 @@ _FIRST_NAMED = 11
 
 @reads("Resize", "Upsample")
 def _read_resize(call: Call, context: ImportContext) -> None:
-    """Of means those of floats, which runtimes do not round to whole numbers."""
+    """Read a Resize; one in linear mode only of floats, since integers would be rounded."""
     x = context.type(call.inputs[0])
     is_named = context.opset >= _FIRST_NAMED
     mode = call.get("mode", "nearest")

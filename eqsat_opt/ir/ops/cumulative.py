@@ -30,7 +30,7 @@ def _type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """In the element type, one addition after the other."""
+    """Sum up in the element type, one addition after the other."""
     (x,), axis = operands, attrs["axis"]
     parts = np.moveaxis(x, axis, 0)
     parts = parts[::-1] if attrs["reverse"] else parts

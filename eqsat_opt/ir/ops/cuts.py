@@ -9,7 +9,7 @@ __all__ = ["cut_length"]
 
 
 def cut_length(size: Dim, begin: Dim, end: Dim, step: Dim) -> Dim:
-    """The number of elements from ``begin`` to before ``end`` of an axis of ``size``.
+    """Count the elements from ``begin`` to before ``end`` of an axis of ``size``.
 
     Raises:
         IllTyped: it cannot be told from which end a symbolic bound counts, or a negative step has
@@ -32,7 +32,7 @@ _BEYOND = (1 << 31) - 1
 
 
 def _place(size: Dim, bound: Dim) -> Dim:
-    """A bound counted from the begin, at most the size."""
+    """Count a bound from the begin, at most up to the size."""
     if bound == 0:  # no axis has a negative size, whatever its formula looks like
         return 0
     if isinstance(bound, int) and bound < 0:

@@ -124,7 +124,7 @@ _REDUCTIONS = ("none", *_COMBINED)
 
 
 def _written(x: Array, index: tuple[Array, ...], updates: Array, reduction: str) -> Array:
-    """Of several writes to one place the last one counts, or all."""
+    """Write elements at places; of several writes to one place the last counts, or all do."""
     result = x.copy()
     if reduction == "none":
         result[index] = updates
@@ -185,7 +185,7 @@ def _reversed_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _reversed(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """What lies behind the length stays where it is."""
+    """Reverse the first elements of each row; those behind the length stay in place."""
     x, lengths = operands
     parts = np.moveaxis(x, (attrs["batch_axis"], attrs["time_axis"]), (0, 1))
     ends = np.clip(lengths, 0, parts.shape[1])[:, None]

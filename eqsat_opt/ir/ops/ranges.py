@@ -21,7 +21,7 @@ def _type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """One step after the other, as runtimes round them; the limit only says how many there are."""
+    """Add one step after the other, as runtimes round; the limit only gives their number."""
     first, _, step = (operand.reshape(1) for operand in operands)
     (size,) = attrs["shape"]
     if domain.name == "float":

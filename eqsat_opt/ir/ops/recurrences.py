@@ -70,7 +70,7 @@ def _split(x: Array, parts: int) -> list[Array]:
 
 
 def _lstm(d: Domain, x: Array, states: tuple[Array, Array], layer: _Layer) -> tuple[Array, Array]:
-    """Gates stand in the order input, output, forget, cell."""
+    """Compute one step of an LSTM, whose gates are input, output, forget and cell in order."""
     h, c = states
     added = d.add(d.add(x, d.matmul(h, layer.recurrent.T)), layer.own_bias)
     i, o, f, g = _split(added, 4)
@@ -85,7 +85,7 @@ def _lstm(d: Domain, x: Array, states: tuple[Array, Array], layer: _Layer) -> tu
 
 
 def _gru(d: Domain, x: Array, states: tuple[Array, Array], layer: _Layer) -> tuple[Array, Array]:
-    """Gates stand in the order update, reset, hidden."""
+    """Compute one step of a GRU, whose gates are update, reset and hidden in order."""
     h, c = states
     x_zr, x_h = x[..., : -h.shape[-1]], x[..., -h.shape[-1] :]
     size = h.shape[-1]
@@ -114,7 +114,7 @@ RECURRENCES: Mapping[str, Recurrence] = {
         1, outputs=2, operands=6, step=_rnn, attrs={"activation": ("Tanh", "Relu", "Sigmoid")}
     ),
 }
-"""By operator."""
+"""Kinds of recurrent layers by operator."""
 
 
 def _typing(kind: Recurrence) -> TypeFn:

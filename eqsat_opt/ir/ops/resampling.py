@@ -110,7 +110,7 @@ def _evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arra
 
 
 def _mixed(domain: Domain, x: Array, axis: int, places: Array) -> Array:
-    """Between two pixels by their distances."""
+    """Interpolate between two pixels by their distances."""
     last = x.shape[axis] - 1
     places = np.clip(places, 0, last)
     left = np.minimum(places.astype(np.int64), last)

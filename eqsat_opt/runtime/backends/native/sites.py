@@ -34,7 +34,7 @@ DOMAIN = "eqsat_opt"
 """Of the operators of our library; those of other libraries of ours begin so."""
 
 CONTRIBUTED = "com.microsoft"
-"""Of onnxruntime's own operators."""
+"""Domain of onnxruntime's own operators."""
 
 _LARGE = 1 << 15
 """Elements of a weight that counts in a cache."""
