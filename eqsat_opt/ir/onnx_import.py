@@ -35,10 +35,10 @@ from eqsat_opt.ir.onnx_load import (
 )
 from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
 from eqsat_opt.ir.onnx_types import inner_graphs, merge_dims, standard_schema
-from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.quantised import quantised_units
 from eqsat_opt.ir.size_equations import TOLD, Equation, demands
-from eqsat_opt.ir.size_facts import NO_FACTS, SizeFacts, facts_of, lengths
+from eqsat_opt.ir.size_facts import NO_FACTS, SizeFacts, facts_of, lengths, windows
 from eqsat_opt.ir.types import DTYPE_NAMES, OtherType, TensorType, ValueType, numpy_dtype
 
 __all__ = [
@@ -56,6 +56,9 @@ FIRST_OPSET = 7
 
 _ROUNDS = 5
 """Imports of a model, each with what the one before found out about sizes."""
+
+_CONVOLUTIONS = frozenset(op for op in with_trait("spatial") if get_op(op).kind == "contraction")
+"""Operators whose result has an element along each spatial axis; pools may leave nothing."""
 
 INITIALIZER = "eqsat_opt.initializer"
 """Key in ``payload.meta`` of an opaque Constant that stands for an initializer."""
@@ -185,12 +188,14 @@ class _Importer(BodyImporter):
             if name in read
             for equation in equations
         ]
-        made = (
-            graph.tensor_type(node.output)
+        made = [
+            (node.op, type_)
             for node in self.nodes
             if node.op != OPAQUE and node.output in read
-        )
-        known = lengths(type_ for type_ in made if type_ is not None)
+            if (type_ := graph.tensor_type(node.output)) is not None
+        ]
+        known = lengths(type_ for _, type_ in made)
+        known = known.merged(windows(type_ for op, type_ in made if op in _CONVOLUTIONS))
         return known.merged(facts_of(wanted, self._symbols))
 
     def _enter_interface(self, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.size_equations import Equation
 from eqsat_opt.ir.types import StaticType, TensorType, ValueType
 
-__all__ = ["NO_FACTS", "SizeFacts", "facts_of", "lengths"]
+__all__ = ["NO_FACTS", "SizeFacts", "facts_of", "lengths", "windows"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,12 @@ class SizeFacts:
 
     def is_size(self, dim: Dim) -> bool:
         """Tell whether a size is negative in no run that succeeds."""
-        return is_size(dim) or any(is_size(dim - (most - least)) for least, most in self.bounds)
+        forms = {dim, _without_quotient(dim)}
+        if any(map(is_size, forms)):
+            return True
+        known = {most - least for least, most in self.bounds}
+        known.update(map(_without_quotient, tuple(known)))
+        return any(is_size(form - size) for form in forms for size in known)
 
     def typed(self, type_: ValueType) -> ValueType:
         """Return a type in the simplest form that the facts allow."""
@@ -89,16 +94,47 @@ _STEPS = 8
 """Rounds in which what one fact gives is simplified by others."""
 
 
+def _without_quotient(dim: Dim) -> Dim:
+    """Return a size that is negative just where ``dim`` is, and is no quotient and a number.
+
+    ``c * (a // d) + k`` is negative where ``a // d`` is below ``-k / c`` rounded up, which is where
+    ``a`` is below ``d`` times that.
+    """
+    while isinstance(dim, SymDim):
+        terms = dict(dim.terms)
+        added = terms.pop((), 0)
+        ((names, factor), *others) = terms.items()
+        atom = atom_of(names[0]) if len(names) == 1 and not others else None
+        if atom is None or atom.function != "floor" or factor < 0:
+            break
+        if not isinstance(atom.right, int) or atom.right <= 0:
+            break
+        dim = atom.left + atom.right * (added // factor)
+    return dim
+
+
 def lengths(types: Iterable[TensorType]) -> SizeFacts:
-    """Note that no tensor has a negative size, where a maximum or a minimum may depend on it.
+    """Note that no tensor has a negative size, where a function of sizes may depend on it.
 
     Args:
         types: of tensors that every run makes.
     """
     sizes = dict.fromkeys(dim for type_ in types for dim in type_.shape)
-    if not any(True for dim in sizes for _ in _extrema_in(dim)):
+    if not any(atom_of(name) for dim in sizes for name in _inside(dim)):
         return NO_FACTS
     return SizeFacts(frozenset((0, dim) for dim in sizes if not is_size(dim)))
+
+
+def windows(types: Iterable[TensorType]) -> SizeFacts:
+    """Note that results of convolutions are not empty, for runtimes refuse what no window fits in.
+
+    They do so whatever the batch is, which may be empty.
+
+    Args:
+        types: of results of convolutions that every run makes.
+    """
+    sides = {dim for type_ in types for dim in type_.shape[2:]}
+    return SizeFacts(frozenset((1, dim) for dim in sides if not is_size(dim - 1)))
 
 
 def facts_of(equations: Iterable[Equation], given: Collection[str]) -> SizeFacts:
@@ -190,14 +226,6 @@ def _inside(dim: Dim) -> Iterator[str]:
         if atom is not None:
             yield from _inside(atom.left)
             yield from _inside(atom.right)
-
-
-def _extrema_in(dim: Dim) -> Iterator[str]:
-    """Yield the maxima and minima of a size."""
-    for name in _inside(dim):
-        atom = atom_of(name)
-        if atom is not None and atom.function != "floor":
-            yield name
 
 
 def _solved(difference: SymDim) -> tuple[str, Dim] | None:

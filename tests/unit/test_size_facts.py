@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from eqsat_opt.ir.dims import (
     Dim,
     dim_max,
     dim_min,
+    dim_names,
     evaluate_dim,
     floor_div,
     is_size,
@@ -28,7 +30,7 @@ from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.size_equations import Equation
-from eqsat_opt.ir.size_facts import SizeFacts, facts_of, lengths
+from eqsat_opt.ir.size_facts import SizeFacts, facts_of, lengths, windows
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.ir.values_json import dim_from_json, dim_to_json
 from eqsat_opt.options import Options
@@ -134,6 +136,27 @@ def test_a_fact_tells_signs() -> None:
     assert facts.is_size(8 - N)
     assert not facts.is_size(7 - N)
     assert not SizeFacts().is_size(8 - N)
+
+
+@given(dims(), dims(), st.integers(0, 9), SIZES)
+def test_a_sign_that_follows_from_another_is_right(
+    known: Dim, asked: Dim, least: int, sizes: dict[str, int]
+) -> None:
+    facts = SizeFacts(frozenset({(least, known)}))
+    for dim in (asked, known, known - least, floor_div(known, 3), floor_div(known - 7, 3) + 2):
+        if evaluate_dim(known, sizes) >= least and facts.is_size(dim):
+            assert evaluate_dim(dim, sizes) >= 0
+
+
+def test_a_quotient_tells_the_sign_of_what_is_divided() -> None:
+    half = floor_div(floor_div(N, 5) - 4, 2)
+    facts = windows([TensorType("float32", (N, 4, half + 1))])
+    assert facts.is_size(floor_div(N, 5) - 4)
+    assert facts.is_size(N - 20)
+    assert facts.is_size(2 * half - 0)
+    assert not facts.is_size(N - 21)
+    assert not facts.is_size(floor_div(N, 5) - 5)
+    assert not lengths([TensorType("float32", (half + 1,))]).is_size(floor_div(N, 5) - 4)
 
 
 def test_no_tensor_has_a_negative_size() -> None:
@@ -326,7 +349,32 @@ def chosen() -> onnx.ModelProto:
     )
 
 
+def framed() -> onnx.ModelProto:
+    """Frames of sound by two convolutions, and their number as PyTorch computes it, by Div."""
+    return model_of(
+        [
+            node("Unsqueeze", ["x", "one"], ["sound"]),
+            node("Conv", ["sound", "wide"], ["c"], strides=[5]),
+            node("Conv", ["c", "narrow"], ["d"], strides=[2]),
+            node("Shape", ["x"], ["b"], start=0, end=1),
+            node("Shape", ["x"], ["n"], start=1, end=2),
+            node("Div", ["n", "five"], ["fifth"]),
+            node("Add", ["fifth", "minus_four"], ["room"]),
+            node("Div", ["room", "two"], ["steps"]),
+            node("Add", ["steps", "one"], ["frames"]),
+            node("Concat", ["b", "two", "two", "frames"], ["parted"], axis=0),
+            node("Reshape", ["d", "parted"], ["heads"]),
+            node("Relu", ["heads"], ["y"]),
+        ],
+        {"x": (FLOAT, ["b", "m"])},
+        {**NUMBERS, "five": [5], "minus_four": [-4], "wide": RNG.random((3, 1, 10), np.float32),
+         "narrow": RNG.random((4, 3, 3), np.float32)},
+        {"y": FLOAT},
+    )  # fmt: skip
+
+
 MODELS = {
+    "framed": (framed, {"b": 2, "m": 33}),
     "relative": (relative, {"b": 2, "n": 5}),
     "squeezed": (squeezed, {"b": 2}),
     "chosen": (chosen, {"b": 2, "n": 3}),
@@ -342,6 +390,13 @@ def imported(model: onnx.ModelProto) -> Graph:
     return import_model(load_model(model))
 
 
+def _quiet() -> onnxruntime.SessionOptions:
+    """Options without the log, as errors come back as exceptions as well."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return options
+
+
 def outputs_of(model: onnx.ModelProto, sizes: Mapping[str, int]) -> list[Any]:
     feeds = {}
     random = np.random.default_rng(1)
@@ -350,7 +405,7 @@ def outputs_of(model: onnx.ModelProto, sizes: Mapping[str, int]) -> list[Any]:
         shape = [d.dim_value or sizes[d.dim_param] for d in tensor.shape.dim]
         dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         feeds[one.name] = (random.random(shape) * 7).astype(dtype)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = onnxruntime.InferenceSession(model.SerializeToString(), _quiet())
     results: list[Any] = session.run(None, feeds)
     return results
 
@@ -368,12 +423,48 @@ def test_what_is_written_computes_the_same_at_other_sizes(name: str) -> None:
     model = build()
     result = run(model, Options(race=False, measure=False, check=1, store="", shapes=sizes))
     assert not result.report.warnings
-    for change in ({}, {"b": 1}, {"b": 3}, {"n": 1}, {"p": 0}, {"p": 9, "s": 1}, {"h": 2}):
+    changes: tuple[dict[str, int], ...] = (
+        {},
+        {"b": 1},
+        {"b": 3},
+        {"n": 1},
+        {"p": 0},
+        {"p": 9, "s": 1},
+        {"h": 2},
+        {"m": 20},
+    )
+    for change in changes:
         others = {**sizes, **{k: v for k, v in change.items() if k in sizes}}
         for before, after in zip(
             outputs_of(model, others), outputs_of(result.model, others), strict=True
         ):
             np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_types_say_the_shapes_of_every_run(name: str) -> None:
+    model = MODELS[name][0]()
+    graph = imported(model)
+    types = {value: type_ for value, type_ in graph.types.items() if type(type_) is TensorType}
+    shown = [value for value in types if any(value in one.output for one in model.graph.node)]
+    del model.graph.output[:]
+    for value in shown:
+        dtype = helper.np_dtype_to_tensor_dtype(np.dtype(types[value].dtype))
+        model.graph.output.append(helper.make_tensor_value_info(value, dtype, None))
+    names = sorted(MODELS[name][1])
+    ran = 0
+    for chosen in itertools.product((0, 1, 2, 3, 7, 19, 20, 24, 25, 31), repeat=len(names)):
+        sizes = dict(zip(names, chosen, strict=True))
+        try:
+            results = outputs_of(model, sizes)
+        except Exception:  # onnxruntime raises unrelated classes
+            continue
+        ran += 1
+        for value, result in zip(shown, results, strict=True):
+            for dim, size in zip(types[value].shape, result.shape, strict=True):
+                if set(dim_names(dim)) <= set(names):
+                    assert evaluate_dim(dim, sizes) == size, (value, str(dim), sizes)
+    assert ran
 
 
 def test_what_nobody_reads_demands_nothing() -> None:
