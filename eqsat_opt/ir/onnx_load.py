@@ -38,6 +38,8 @@ FREE_INITIALIZERS = 4
 LEFT_OUT = "eqsat_opt.left_out"
 """Key in ``model.meta``: what of a file its model does not hold."""
 
+_CYCLE = "the graph has a cycle, so no order of its nodes can run"
+
 _TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -55,7 +57,9 @@ def load_model(source: ModelSource) -> onnx_ir.Model:
     if isinstance(source, onnx_ir.Model):
         topological_nodes(source.graph)
         check_external(external_tensors(source))
-        return source
+        if all(map(_is_sorted, _graphs(source))):
+            return source
+        return _from_proto(onnx_ir.to_proto(source), "the model", os.getcwd())
     if isinstance(source, onnx.ModelProto):
         return _from_proto(source, "the model", os.getcwd())
     path = os.fspath(source)
@@ -102,6 +106,9 @@ def _from_proto(
             slot.tensor.base_dir = base
             slot.replace(by_real_place(slot.tensor, home))
     topological_nodes(model.graph)
+    for graph in _graphs(model):
+        if not _is_sorted(graph):
+            _sort(graph)
     if proto.training_info:
         model.meta[LEFT_OUT] = "training information, which speaks of the original's weights"
     return model
@@ -264,6 +271,32 @@ def _typed_count(size: int, code: int) -> int:
     return -(-size // per_entry)
 
 
+def _graphs(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph | onnx_ir.Function]:
+    yield model.graph
+    yield from model.functions.values()
+
+
+def _is_sorted(graph: onnx_ir.Graph | onnx_ir.Function) -> bool:
+    """Whether every node follows all that it and its bodies read; onnxruntime runs others too.
+
+    onnx-ir copies no graph that is not.
+    """
+    seen: set[onnx_ir.Node] = set()
+    for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
+        producers = (value.producer() for value in node.inputs if value is not None)
+        if any(one is not None and one not in seen for one in producers):
+            return False
+        seen.add(node)
+    return True
+
+
+def _sort(graph: onnx_ir.Graph | onnx_ir.Function) -> None:
+    try:
+        graph.sort()
+    except ValueError as error:
+        raise ModelError(_CYCLE) from error
+
+
 def topological_nodes(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
     """The nodes in an order in which they can run; the given one where it is such.
 
@@ -309,7 +342,7 @@ def _sorted_indices(reads: list[list[str]], producer: dict[Any, int]) -> list[in
                     order.append(index)
                 continue
             if state[index] == 1 and any(state[w] == 1 for w in waiting):
-                raise ModelError("the graph has a cycle, so no order of its nodes can run")
+                raise ModelError(_CYCLE)
             state[index] = 1
             stack.extend(waiting)
     return order

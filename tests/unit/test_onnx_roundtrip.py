@@ -18,11 +18,12 @@ from onnx.backend.test.loader import load_model_tests
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dims import sym
+from eqsat_opt.ir.fixing import fixed_model
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import RULES_KEY, SOURCES_KEY, export_model, model_proto, to_same_type
 from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.onnx_load import ModelSource, load_model
 from eqsat_opt.ir.onnx_save import save_model
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.numerics import Numerics
@@ -346,6 +347,23 @@ def test_unsorted_nodes_are_sorted() -> None:
     nodes = [helper.make_node("Relu", ["t"], ["y"]), helper.make_node("Neg", ["x"], ["t"])]
     result = _through(_model(nodes, [_value("x", [2])], [_value("y", [2])]))
     assert [n.op_type for n in result.graph.node] == ["Neg", "Relu"]
+
+
+@pytest.mark.parametrize("form", [lambda proto: proto, onnx_ir.from_proto])
+def test_unsorted_models_can_be_copied(form: Callable[[onnx.ModelProto], ModelSource]) -> None:
+    """Copies are made by onnx-ir, which sorts nothing; a body reads what comes later, too."""
+    bodies = {
+        name: helper.make_graph(
+            [helper.make_node(op, ["t"], ["r"])], name, [], [_value("r", ["N", 2])]
+        )
+        for name, op in (("then_branch", "Relu"), ("else_branch", "Abs"))
+    }
+    nodes = [helper.make_node("If", ["c"], ["y"], **bodies), helper.make_node("Neg", ["x"], ["t"])]
+    inputs = [_value("x", ["N", 2]), _value("c", [], TensorProto.BOOL)]
+    source = form(_model(nodes, inputs, [_value("y", ["N", 2])]))
+    model = load_model(source)
+    assert [node.op_type for node in model.clone().graph] == ["Neg", "If"]
+    assert [node.op_type for node in fixed_model(model, {"N": 1}).graph] == ["Neg", "If"]
 
 
 # ** operators **
