@@ -373,7 +373,43 @@ def framed() -> onnx.ModelProto:
     )  # fmt: skip
 
 
+def counted() -> onnx.ModelProto:
+    """Places along an axis that a convolution makes shorter, as masks of sound compare them."""
+    return model_of(
+        [
+            node("Conv", ["x", "w"], ["c"]),
+            node("Shape", ["x"], ["n"], start=2, end=3),
+            node("Squeeze", ["n"], ["size"]),
+            node("Sub", ["size", "lost"], ["count"]),
+            node("Range", ["first", "count", "step"], ["places"]),
+            node("Cast", ["places"], ["weights"], to=FLOAT),
+            node("Mul", ["c", "weights"], ["scaled"]),
+            node("Relu", ["scaled"], ["y"]),
+        ],
+        {"x": (FLOAT, ["b", 3, "m"])},
+        {"lost": 2, "first": 0, "step": 1, "w": RNG.random((4, 3, 3), np.float32)},
+        {"y": FLOAT},
+    )
+
+
+def fewer() -> onnx.ModelProto:
+    """Every third number up to a limit that may be below the first."""
+    return model_of(
+        [
+            node("Shape", ["x"], ["n"]),
+            node("Squeeze", ["n"], ["size"]),
+            node("Range", ["first", "size", "step"], ["places"]),
+            node("Neg", ["places"], ["y"]),
+        ],
+        {"x": (FLOAT, ["n"])},
+        {"first": 7, "step": 3},
+        {"y": INT64},
+    )
+
+
 MODELS = {
+    "counted": (counted, {"b": 2, "m": 24}),
+    "fewer": (fewer, {"n": 20}),
     "framed": (framed, {"b": 2, "m": 33}),
     "relative": (relative, {"b": 2, "n": 5}),
     "squeezed": (squeezed, {"b": 2}),

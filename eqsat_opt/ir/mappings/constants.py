@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, SymDim, floor_div, is_size
+from eqsat_opt.ir.dims import Dim, SymDim, dim_max, floor_div
 from eqsat_opt.ir.export_context import ExportContext
 from eqsat_opt.ir.graph import Node
 from eqsat_opt.ir.import_context import ImportContext
@@ -68,9 +68,10 @@ def _count(call: Call, context: ImportContext) -> Dim:
         (low,), (high,), (stride,) = map(context.dims, call.inputs)
     except Untranslatable:
         return context.open_dim(call.outputs[0], 0)
-    if not isinstance(stride, int) or stride < 1 or not is_size(high - low):
+    if not isinstance(stride, int) or stride < 1:
         return context.open_dim(call.outputs[0], 0)
-    return floor_div(high - low + (stride - 1), stride)
+    length = context.facts.simplified(dim_max(0, high - low))
+    return floor_div(length + (stride - 1), stride)
 
 
 @writes("Range")
