@@ -71,6 +71,7 @@ class ExportContext:
         self._given_names: set[str] = set()
         self._originals: dict[str, onnx_ir.Node] = {}
         self._spelled: dict[str, onnx_ir.Node] = {}
+        self._op_types: set[str] = set()
         self._infos: dict[str, onnx_ir.Value] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._shape_parts: dict[Any, str] = {}
@@ -94,6 +95,8 @@ class ExportContext:
                 self._originals.setdefault(node.name, node)
             source = node.name or next((v.name or "" for v in node.outputs), "")
             self._spelled.setdefault(source, node)
+            if node.domain == "":
+                self._op_types.add(node.op_type)
             for value in node.outputs:
                 if value.name and value.type is not None:
                     self._infos.setdefault(value.name, value)
@@ -188,6 +191,10 @@ class ExportContext:
     def is_original(self, node: Node, op_type: str) -> bool:
         """Whether the model itself has ``node`` as this ONNX operator."""
         return self._original(node, op_type) is not None
+
+    def is_in_original(self, op_type: str) -> bool:
+        """Whether the model itself has an operator, though its operator set may not."""
+        return op_type in self._op_types
 
     def original_constant(self, node: Node, op_type: str, index: int) -> Array | None:
         """A constant operand of ``node`` in the model, if :meth:`is_original`."""

@@ -15,7 +15,7 @@ from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.ops._base import IllTyped, broadcast_shapes
 from eqsat_opt.ir.types import TensorType, ValueType
 
-__all__ = ["foreign_types", "standing_in"]
+__all__ = ["IN_DEFAULT_DOMAIN", "foreign_types", "standing_in"]
 
 Operands = Sequence[TensorType | None]
 Rule = Callable[[onnx_ir.Node, Operands], "list[TensorType | None]"]
@@ -23,7 +23,7 @@ Rule = Callable[[onnx_ir.Node, Operands], "list[TensorType | None]"]
 _STAND_INS = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 """Operators whose results have the type of another one's of the same operands."""
 
-_IN_DEFAULT_DOMAIN = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+IN_DEFAULT_DOMAIN = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """What onnxruntime writes into the default domain, at opsets that do not have it."""
 
 
@@ -39,7 +39,7 @@ def foreign_types(
     """
     rule = _RULES.get(node.op_type)
     is_foreign = node.domain == "com.microsoft" or (
-        node.domain == "" and node.op_type in _IN_DEFAULT_DOMAIN
+        node.domain == "" and node.op_type in IN_DEFAULT_DOMAIN
     )
     if rule is None or not is_foreign or all(isinstance(one, TensorType) for one in types):
         return list(types)

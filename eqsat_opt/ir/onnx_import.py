@@ -20,7 +20,7 @@ from eqsat_opt.ir.computed_shapes import computed_types
 from eqsat_opt.ir.contradictions import contradiction
 from eqsat_opt.ir.dims import Dim, SymDim
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
-from eqsat_opt.ir.foreign_types import foreign_types
+from eqsat_opt.ir.foreign_types import IN_DEFAULT_DOMAIN, foreign_types
 from eqsat_opt.ir.functions import with_functions_inlined
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.handles import array_constant, tensor_constant
@@ -253,9 +253,11 @@ class _Importer(BodyImporter):
             if reader is not None and node in self._units:
                 self._enter_opaque(node, self._read_types(node, reader))
                 return
-            # Some runtimes run more operators than the operator set has.
+            # Some runtimes run more operators than the operator set has; what onnxruntime's tools
+            # write there means what later sets say.
             is_standard = standard_schema(node.op_type, self.opset) is not None
-            if reader is not None and is_standard and self._read(node, reader):
+            is_defined = is_standard or node.op_type in IN_DEFAULT_DOMAIN
+            if reader is not None and is_defined and self._read(node, reader):
                 return
             if self._enter_branch(node):
                 return

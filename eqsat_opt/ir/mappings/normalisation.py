@@ -46,7 +46,8 @@ def _write_layer(node: Node, context: ExportContext) -> None:
     # onnxruntime normalises no rows without elements, and an attribute is rounded to float32, which
     # moves float64 results by far more than their own rounding.
     is_kept = type_.dtype != "float64" or float(np.float32(epsilon)) == epsilon
-    if context.opset >= (17 if layer else 23) and 0 not in type_.shape[axis:] and is_kept:
+    is_defined = context.opset >= (17 if layer else 23) or context.is_in_original(node.op)
+    if is_defined and 0 not in type_.shape[axis:] and is_kept:
         wide = {"stash_type": _stash_type(type_)} if type_.dtype == "float64" else {}
         context.op(node.op, node.inputs, node.output, axis=axis, epsilon=epsilon, **wide)
         return
