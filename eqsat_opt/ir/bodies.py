@@ -15,9 +15,8 @@ import onnx_ir
 from eqsat_opt.ir.export_context import tensor_of
 from eqsat_opt.ir.graph import Constant
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
-from eqsat_opt.ir.onnx_types import inner_graphs
 
-__all__ = ["body_model", "defined_names", "detached", "in_order"]
+__all__ = ["body_model", "defined_names", "detached"]
 
 
 def defined_names(model: onnx_ir.Model) -> Counter[str]:
@@ -61,20 +60,6 @@ def detached(graph: onnx_ir.Graph) -> tuple[onnx_ir.Graph, dict[str, onnx_ir.Val
 def _definitions(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
     made = [value for node in graph for value in node.outputs]
     return [*graph.inputs, *graph.initializers.values(), *made]
-
-
-def in_order(graph: onnx_ir.Graph) -> bool:
-    """Whether every node of a body stands behind those whose results it reads."""
-    made = {id(value) for node in graph for value in node.outputs}
-    seen: set[int] = set()
-    for node in graph:
-        reads = [*node.inputs]
-        for inner in inner_graphs(node):
-            reads += [value for one in inner.all_nodes() for value in one.inputs]
-        if any(id(value) in made and id(value) not in seen for value in reads):
-            return False
-        seen.update(id(value) for value in node.outputs)
-    return True
 
 
 def body_model(

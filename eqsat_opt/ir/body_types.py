@@ -158,6 +158,9 @@ def loop_types(
     if found is None:
         return None
     states, graph = found
+    if isinstance(trips, int) and trips > 0:
+        # What is carried before the first iteration may be of another rank.
+        states = [graph.types[name] for name in graph.outputs[1 : 1 + len(states)]]
     results = [
         joined_type(value.name or "", state, known)
         for value, state in zip(node.outputs, states, strict=False)

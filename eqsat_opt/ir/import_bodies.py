@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.bodies import body_model, defined_names, detached, in_order
+from eqsat_opt.ir.bodies import body_model, defined_names, detached
 from eqsat_opt.ir.body_types import (
     Typed,
     atoms_of,
@@ -33,7 +33,7 @@ from eqsat_opt.ir.equal_graphs import output_keys
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.import_context import Array, ImportContext
 from eqsat_opt.ir.invariants import without_invariants
-from eqsat_opt.ir.onnx_load import captured_values
+from eqsat_opt.ir.onnx_load import captured_values, in_order
 from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
 from eqsat_opt.ir.types import TensorType, ValueType
 

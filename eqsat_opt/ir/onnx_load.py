@@ -28,7 +28,14 @@ from eqsat_opt.ir.maps import hide_types
 from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.ir.sparse import hide_sparse
 
-__all__ = ["FREE_INITIALIZERS", "LEFT_OUT", "ModelSource", "load_model", "topological_nodes"]
+__all__ = [
+    "FREE_INITIALIZERS",
+    "LEFT_OUT",
+    "ModelSource",
+    "in_order",
+    "load_model",
+    "topological_nodes",
+]
 
 ModelSource = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
 
@@ -276,18 +283,25 @@ def _graphs(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph | onnx_ir.Function]:
     yield from model.functions.values()
 
 
-def _is_sorted(graph: onnx_ir.Graph | onnx_ir.Function) -> bool:
-    """Whether every node follows all that it and its bodies read; onnxruntime runs others too.
-
-    onnx-ir copies no graph that is not.
-    """
-    seen: set[onnx_ir.Node] = set()
-    for node in onnx_ir.traversal.RecursiveGraphIterator(graph):
-        producers = (value.producer() for value in node.inputs if value is not None)
-        if any(one is not None and one not in seen for one in producers):
+def in_order(graph: onnx_ir.Graph | onnx_ir.Function) -> bool:
+    """Whether every node stands behind those whose results it reads."""
+    made = {id(value) for node in graph for value in node.outputs}
+    seen: set[int] = set()
+    for node in graph:
+        reads = [*node.inputs]
+        for inner in inner_graphs(node):
+            reads += [value for one in inner.all_nodes() for value in one.inputs]
+        if any(id(value) in made and id(value) not in seen for value in reads):
             return False
-        seen.add(node)
+        seen.update(id(value) for value in node.outputs)
     return True
+
+
+def _is_sorted(graph: onnx_ir.Graph | onnx_ir.Function) -> bool:
+    """Whether all nodes can run in the order given, in bodies too; onnx-ir copies no others."""
+    return in_order(graph) and all(
+        map(_is_sorted, (inner for node in graph for inner in inner_graphs(node)))
+    )
 
 
 def _sort(graph: onnx_ir.Graph | onnx_ir.Function) -> None:

@@ -158,7 +158,10 @@ def _constant_of(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
     if producer is None or producer.op_type != "Constant" or producer.domain:
         return None
     attribute = producer.attributes.get("value")
-    return attribute.as_tensor() if attribute is not None and not attribute.is_ref() else None
+    if attribute is None or attribute.is_ref() or attribute.type != onnx_ir.AttributeType.TENSOR:
+        return None
+    tensor: onnx_ir.TensorProtocol = attribute.value  # as_tensor looks for each of its methods
+    return tensor
 
 
 def _is_constant(value: onnx_ir.Value | None) -> bool:

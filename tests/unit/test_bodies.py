@@ -234,6 +234,24 @@ def test_a_state_that_grows_has_an_open_size() -> None:
     require_equal(model, with_clean_bodies(graph), *feeds)
 
 
+@pytest.mark.parametrize(("trips", "expected"), [(2, "float32[N,4]"), (0, None)])
+def test_what_a_loop_carries_may_begin_as_something_else(trips: int, expected: str | None) -> None:
+    """Exporters write a placeholder of another rank where the first iteration gives the value."""
+    model = parsed(f"""g (float[N, 4] x) => (float[A, B] z) <int64 trips = {{{trips}}},
+        bool go = {{1}}, float nothing = {{0}}> {{
+        y = Loop (trips, go, nothing) <body = l (int64 i, bool c, h) => (bool d, n) {{
+            d = Identity(c) t = Cast <to = 1> (i) n = Add(x, t)
+        }}>
+        z = Relu(y)
+    }}""")
+    graph = imported(model)
+    assert kinds(graph)[-1] == "Relu"
+    assert graph.nodes[-1].op == ("Relu" if expected else OPAQUE)
+    if expected:
+        assert str(graph.types["z"]) == expected
+        require_equal(model, graph, *rows(0, 1, 3))
+
+
 def test_the_length_of_a_loop_that_runs_so_often() -> None:
     model = parsed("""g (float[N, 4] x) => (float[A, 4] y, float[T, A, 4] z) {
         trips = Constant <value = int64 {3}> ()  go = Constant <value = bool {1}> ()
