@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -32,6 +34,7 @@ __all__ = [
     "elementwise",
     "evaluate",
     "evaluate_opaque",
+    "exact_value",
     "fold",
     "folding_flops",
     "is_deterministic",
@@ -53,6 +56,9 @@ _RANDOM = frozenset(
         "Dropout",
     }
 )
+_LARGEST_POWER = 8
+_LARGEST_ROOT = 8
+
 _IR_VERSION = 10
 """Of the one-node models that onnxruntime evaluates, which reads no version above its own."""
 
@@ -83,6 +89,29 @@ def rounds_alike(function: str) -> bool:
 def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:
     """The value of a registry node, in its element type."""
     return evaluate_operator(node.op, node.attrs, operands, type_)
+
+
+def exact_value(node: Node, operands: Sequence[Array], type_: TensorType) -> Array | None:
+    """Evaluate a registry node on floats if every implementation gives these very bits.
+
+    Libraries round most functions as they like, but none misses a number that is the result, as a
+    root of a size is that counts the rows of a square.
+    """
+    if is_exact(node.op):
+        return evaluate(node, operands, type_)
+    if node.op != "Pow":
+        return None
+    value = evaluate(node, operands, type_)
+    return value if _is_power(*(float(one.reshape(())) for one in (value, *operands))) else None
+
+
+def _is_power(value: float, base: float, exponent: float) -> bool:
+    """Tell whether a positive number to a small power, or a root of one, is a value exactly."""
+    if not (0 < base < math.inf and 0 < value < math.inf and abs(exponent) <= _LARGEST_POWER):
+        return False
+    power = Fraction(exponent)
+    root = power.denominator
+    return root <= _LARGEST_ROOT and Fraction(value) ** root == Fraction(base) ** power.numerator
 
 
 def fold(

@@ -22,7 +22,7 @@ from eqsat_opt.ir.dims import (
     reshape_target,
     unsqueezed_axes,
 )
-from eqsat_opt.ir.folding import elementwise, evaluate, is_exact, shape_values
+from eqsat_opt.ir.folding import elementwise, evaluate, exact_value, shape_values
 from eqsat_opt.ir.graph import OPAQUE, Constant, Node, attributes
 from eqsat_opt.ir.handles import array_constant, splat_constant
 from eqsat_opt.ir.onnx_load import inner_names, node_reads
@@ -243,16 +243,19 @@ class ImportContext:
 
     def _evaluate(self, node: Node, type_: TensorType) -> bool:
         """Fold small integer tensors, which may be shapes, at once. True if the node is gone."""
-        if type_.dtype not in ("int64", "int32", "bool"):
-            if type_.shape not in ((), (1,)) or not is_exact(node.op):
+        is_whole = type_.dtype in ("int64", "int32", "bool")
+        if not is_whole:
+            if type_.shape not in ((), (1,)):
                 return False
         elif not isinstance(type_, StaticType) or type_.size > SMALL_ELEMENTS:
             return False
         arrays = [self._small_array(n) for n in node.inputs]
         if all(a is not None for a in arrays):
             operands = [a for a in arrays if a is not None]
-            self.constant(evaluate(node, operands, type_), node.output)
-            return True
+            value = (evaluate if is_whole else exact_value)(node, operands, type_)
+            if value is not None:
+                self.constant(value, node.output)
+            return value is not None
         if type_.rank > 1 or not any(n in self._values for n in node.inputs):
             return False
         objects = []

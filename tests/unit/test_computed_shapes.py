@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
 from eqsat_opt.ir.dims import Dim, evaluate_dim, floor_div, sym
-from eqsat_opt.ir.graph import OPAQUE, Graph
+from eqsat_opt.ir.folding import exact_value
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.types import TensorType
@@ -234,6 +235,26 @@ def padded_alike() -> onnx.ModelProto:
     )
 
 
+def squared(patches: int = 16) -> onnx.ModelProto:
+    """Patches as rows and columns of a square, whose sides are the root of their number."""
+    return model_of(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "i0"], ["n"], axis=0),
+            node("Gather", ["s", "i1"], ["patches"], axis=0),
+            node("Cast", ["patches"], ["number"], to=FLOAT),
+            node("Pow", ["number", "half"], ["root"]),
+            node("Cast", ["root"], ["side"], to=INT64),
+            node("Concat", ["n", "side", "side", "four"], ["parted"], axis=0),
+            node("Reshape", ["x", "parted"], ["square"]),
+            node("Relu", ["square"], ["y"]),
+        ],
+        {"x": ["batch", patches, 4]},
+        {"i0": np.array([0]), "i1": np.array([1]), "half": np.float32(0.5), "four": np.array([4])},
+        {"y": FLOAT},
+    )
+
+
 CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "grid": grid,
     "resized by factors": lambda: resized("scales"),
@@ -248,6 +269,7 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "integers": of_integers,
     "beyond": beyond,
     "padded alike": padded_alike,
+    "squared": squared,
 }
 SIZES = {"batch": 2, "height": 6, "width": 12}
 
@@ -317,6 +339,34 @@ def test_what_is_written_computes_the_same_at_other_sizes(name: str) -> None:
         before, after = outputs_of(model, sizes), outputs_of(result.model, sizes)
         for value, array in before.items():
             np.testing.assert_allclose(after[value], array, rtol=1e-4, atol=1e-5)
+
+
+def test_a_root_that_is_a_whole_number_is_known() -> None:
+    graph = imported(squared(49))
+    assert graph.types["y"] == TensorType("float32", (sym("batch"), 7, 7, 4))
+    assert OPAQUE not in {one.op for one in graph.nodes if one.outputs == ("square",)}
+
+
+def test_a_root_that_libraries_round_is_left_to_them() -> None:
+    graph = imported(squared(48))
+    assert "root" not in graph.constants
+    assert graph.operator_counts()["Pow"] == 1
+
+
+@pytest.mark.parametrize("exponent", [0.5, 0.25, 1.5, -0.5, -2.0, 3.0])
+def test_powers_that_are_folded_are_those_of_the_runtime(exponent: float) -> None:
+    bases = np.concatenate([np.arange(1, 300), 2.0 ** np.arange(-20, 20)]).astype(np.float32)
+    model = model_of([node("Pow", ["x", "e"], ["y"])], {"x": []}, {"e": np.float32(exponent)},
+                     {"y": FLOAT})  # fmt: skip
+    session, folded = onnxruntime.InferenceSession(model.SerializeToString()), 0
+    for base in (*bases, *bases**2):
+        known = Node("Pow", ("x", "e"), ("y",))
+        operands = [np.asarray(base), np.asarray(np.float32(exponent))]
+        value = exact_value(known, operands, TensorType("float32", ()))
+        if value is not None:
+            folded += 1
+            assert value == session.run(None, {"x": operands[0]})[0]
+    assert folded > 8
 
 
 def test_quotients_of_polynomials_are_exact_where_one_divides() -> None:

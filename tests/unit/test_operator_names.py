@@ -73,8 +73,8 @@ HELD: dict[str, dict[str, str]] = {
         "ir/affine.py": "Add BatchNormalization Conv ConvTranspose Div MatMul Mul Sqrt Sub",
         "ir/extraordinary.py": "Div Exp Mul Pow Reciprocal Rsqrt Scale Square",
         "ir/folding.py":
-            "Add Cast Div Equal Gather LeakyRelu Max Min Mod Mul Pad ReduceMean ReduceProd Sub "
-            "Where",
+            "Add Cast Div Equal Gather LeakyRelu Max Min Mod Mul Pad Pow ReduceMean ReduceProd "
+            "Sub Where",
         "ir/gemm.py": "Add MatMul Transpose",
         "ir/half.py": "Cast InstanceNormalization LRN",
         "ir/handles.py": "Reshape",
