@@ -10,7 +10,8 @@ onnxruntime), and OpenVINO; those that are not installed are named and left out 
 `openvino`). Ours is the portable result and the form for this machine, as it is opened by
 `eqsat_opt.session`. Times are relative to onnxruntime's own in the same build of sessions, and A/A
 is the relative difference of its two sessions, 15 % where there was time for one build only. Who
-computes something else, by more than 1e-4 of the maximum of an output, is `wrong` and does not run.
+computes something else, by more than 1e-4 of the maximum of an output and by more than the original
+moves by itself (`benchmarks/own_error.py`), is `wrong` and does not run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rich.console import Console
 from benchmarks.given import given, title
 from benchmarks.isolated import attempt
 from benchmarks.optimisers import OPTIMISERS
+from benchmarks.own_error import tolerated_error
 from benchmarks.rows import Rows, geometric_mean
 from eqsat_opt import api
 from eqsat_opt.contest.race import race
@@ -106,9 +108,10 @@ def hold(
     """
     entrants, absent = _entrants(source, folder, threads, budget_s)
     expected = entrants[BASE]().run(feeds)
+    most_error = tolerated_error(source, feeds, threads, least=MOST_ERROR)
     for peer, opener in list(entrants.items()):
         try:
-            wrong = output_error(opener().run(feeds), expected) > MOST_ERROR
+            wrong = output_error(opener().run(feeds), expected) > most_error
         except EqsatError as error:
             wrong = False
             absent[peer] = "failed"
