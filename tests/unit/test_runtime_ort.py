@@ -82,6 +82,20 @@ def test_binding_reads_the_memory_it_was_given() -> None:
     session.bind({"x": X})()
 
 
+def test_an_output_of_another_rank_than_declared_runs_again() -> None:
+    """Onnxruntime refuses the memory of such an output in the second run of a binding."""
+    reshape = model_of(
+        helper.make_node("Reshape", ["x", "s"], ["y"]),
+        inputs={"x": tensor(TensorProto.FLOAT, 4), "s": tensor(TensorProto.INT64, "R")},
+        outputs={"y": tensor(TensorProto.FLOAT, 1, "N")},
+    )
+    call = OrtSession(reshape, ONE_THREAD).bind(
+        {"x": np.zeros(4, np.float32), "s": np.array([2, 1, 2])}
+    )
+    for _ in range(4):
+        call()
+
+
 @pytest.mark.parametrize(
     "feeds",
     [{}, {"x": np.zeros((5, 5), np.float32)}, {"x": X.astype(np.float64)}],

@@ -178,20 +178,32 @@ class OrtSession:
             values = {name: self._ort_value(name, feeds[name]) for name in self._input_types}
             for name, value in values.items():
                 binding.bind_ortvalue_input(name, value)
-            for name in self._output_types:
-                binding.bind_output(name, "cpu")
+            self._bind_outputs(binding)
         except Exception as error:
             raise _failure("onnxruntime cannot take the inputs", error) from error
-        run = self._session.run_with_iobinding
+        run, runs, is_rebound = self._session.run_with_iobinding, 0, False
 
         # The binding points into the memory of `values` without owning it.
         def run_bound(_keep: object = values) -> None:
+            nonlocal runs, is_rebound
             try:
+                if is_rebound:
+                    self._bind_outputs(binding)
                 run(binding)
             except Exception as error:
-                raise _failure("onnxruntime failed while running the model", error) from error
+                if is_rebound or not runs:
+                    raise _failure("onnxruntime failed while running the model", error) from error
+                # The memory of an output of another rank than the model declares is refused by the
+                # next run.
+                is_rebound = True
+                run_bound()
+            runs += 1
 
         return run_bound
+
+    def _bind_outputs(self, binding: Any) -> None:
+        for name in self._output_types:
+            binding.bind_output(name, "cpu")
 
     def _ort_value(self, name: str, value: Any) -> Any:
         return to_ort_value(np.asarray(value), self._input_types.get(name, ""))
