@@ -112,7 +112,9 @@ class Kernel:
     @cached_property
     def static_types(self) -> tuple[StaticType, ...] | None:
         """The types if all sizes are literal, so that it can be measured as it is."""
-        return static_types(self.types)
+        # Symbolic sizes of operands may fit by what the model demands of them only.
+        are_known = static_types(operand.type for operand in self.operands) is not None
+        return static_types(self.types) if are_known else None
 
     def required_types(self) -> tuple[StaticType, ...]:
         """The types of a kernel whose sizes were fixed before.

@@ -196,7 +196,7 @@ class _Importer(BodyImporter):
         ]
         known = lengths(type_ for _, type_ in made)
         known = known.merged(windows(type_ for op, type_ in made if op in _CONVOLUTIONS))
-        return known.merged(facts_of(wanted, self._symbols))
+        return known.merged(facts_of(wanted, self._symbols, self.facts.merged(known)))
 
     def _enter_interface(self, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
         graph = self.model.graph

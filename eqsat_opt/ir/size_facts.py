@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from eqsat_opt.ir.dims import (
     Dim,
@@ -19,6 +20,7 @@ from eqsat_opt.ir.dims import (
     atom_of,
     is_size,
     rewritten,
+    substituted,
     sym,
 )
 from eqsat_opt.ir.onnx_types import plain_symbol
@@ -26,6 +28,10 @@ from eqsat_opt.ir.size_equations import Equation
 from eqsat_opt.ir.types import StaticType, TensorType, ValueType
 
 __all__ = ["NO_FACTS", "SizeFacts", "facts_of", "lengths", "windows"]
+
+
+_DEPTH = 3
+"""Maxima and minima whose operands are looked at one by one to tell a sign."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +71,54 @@ class SizeFacts:
                 break
         return dim
 
-    def is_size(self, dim: Dim) -> bool:
-        """Tell whether a size is negative in no run that succeeds."""
+    def is_size(self, dim: Dim, *, depth: int = _DEPTH) -> bool:
+        """Tell whether a size is negative in no run that succeeds.
+
+        Args:
+            dim: the size.
+            depth: maxima and minima of which one operand after the other is looked at.
+        """
+        if self._is_size(dim):
+            return True
+        for name, factor in _factors_of(dim) if depth else ():
+            atom = atom_of(name)
+            if atom is not None and atom.function != "floor":
+                # A maximum is at least either of its operands, and a minimum is one of them.
+                of_several = any if (atom.function == "max") == (factor > 0) else all
+                rest = dim - sym(name) * factor
+                cases = (rest + one * factor for one in (atom.left, atom.right))
+                if of_several(self.is_size(case, depth=depth - 1) for case in cases):
+                    return True
+        return False
+
+    def _is_size(self, dim: Dim) -> bool:
+        """Tell so of a size whose maxima and minima nobody looks into."""
         forms = {dim, _without_quotient(dim)}
         if any(map(is_size, forms)):
             return True
         known = {most - least for least, most in self.bounds}
         known.update(map(_without_quotient, tuple(known)))
-        return any(is_size(form - size) for form in forms for size in known)
+        if any(is_size(form - size) for form in forms for size in known):
+            return True
+        return bool(self._excesses) and is_size(substituted(dim, self._excesses))
+
+    def is_not_one(self, dim: Dim) -> bool:
+        """Tell whether a size is 1 in no run that succeeds."""
+        return self.is_size(dim - 2) if isinstance(dim, SymDim) else dim != 1
+
+    @cached_property
+    def _excesses(self) -> Mapping[str, Dim]:
+        """Sizes that have a least value above 0, as this and a size by which they exceed it."""
+        lowest = dict[str, int]()
+        for least, most in self.bounds:
+            terms = dict(_terms_of(_without_quotient(most - least)))
+            added = terms.pop((), 0)
+            if len(terms) == 1:
+                ((names, factor),) = terms.items()
+                if len(names) == 1 and factor > 0 and added < 0:
+                    lowest[names[0]] = max(-(added // factor), lowest.get(names[0], 0))
+        # No name of a size has such a letter in it.
+        return {name: sym(f"\0{name}") + size for name, size in lowest.items()}
 
     def typed(self, type_: ValueType) -> ValueType:
         """Return a type in the simplest form that the facts allow."""
@@ -101,7 +147,7 @@ def _without_quotient(dim: Dim) -> Dim:
     ``a`` is below ``d`` times that.
     """
     while isinstance(dim, SymDim):
-        terms = dict(dim.terms)
+        terms = dict(_terms_of(dim))
         added = terms.pop((), 0)
         ((names, factor), *others) = terms.items()
         atom = atom_of(names[0]) if len(names) == 1 and not others else None
@@ -137,17 +183,21 @@ def windows(types: Iterable[TensorType]) -> SizeFacts:
     return SizeFacts(frozenset((1, dim) for dim in sides if not is_size(dim - 1)))
 
 
-def facts_of(equations: Iterable[Equation], given: Collection[str]) -> SizeFacts:
+def facts_of(
+    equations: Iterable[Equation], given: Collection[str], known: SizeFacts | None = None
+) -> SizeFacts:
     """Derive facts from equations of sizes.
 
     Args:
         equations: those that operators demand which run whenever the model does.
         given: names of sizes of the model's inputs, which stay as they are.
+        known: what holds of sizes in any case; by it an equation may be one that 1 does not meet.
     """
     facts = NO_FACTS
     for wanted in equations:
         sides = facts.simplified(wanted.left), facts.simplified(wanted.right)
-        equation = replace(wanted, left=sides[0], right=sides[1])
+        is_strict = wanted.is_strict or all(map((known or NO_FACTS).is_not_one, sides))
+        equation = replace(wanted, left=sides[0], right=sides[1], is_strict=is_strict)
         facts = facts.merged(_follows(equation, given))
     return facts
 
@@ -212,9 +262,20 @@ def _signs(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
             yield from ((0, size) for size in clipped.values())
 
 
+def _terms_of(dim: Dim) -> tuple[tuple[tuple[str, ...], int], ...]:
+    return dim.terms if isinstance(dim, SymDim) else (((), dim),)
+
+
+def _factors_of(dim: Dim) -> Iterator[tuple[str, int]]:
+    """Yield the names that are terms by themselves, with what they are multiplied by."""
+    for names, factor in _terms_of(dim):
+        if len(names) == 1:
+            yield names[0], factor
+
+
 def _atoms_in(*dims: Dim) -> Iterator[str]:
     for dim in dims:
-        for names, _ in dim.terms if isinstance(dim, SymDim) else ():
+        for names, _ in _terms_of(dim):
             yield from names
 
 
