@@ -164,6 +164,8 @@ class _Decoder:
             number = self.engine.i64(value)
             # No attribute of this kind can hold a symbolic size.
             return None if isinstance(self._codes.extents.get(number), SymDim) else number
+        if kind == "size":
+            return self._codes.decode(self.engine.i64(value))
         if kind == "float":
             return self.engine.f64(value)
         if kind == "str":

@@ -17,7 +17,7 @@ from typing import Any
 import numpy.typing as npt
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.dims import Dim, SymDim, evaluate_dim
 from eqsat_opt.ir.types import StaticType, TensorType, ValueType, require_static
 
 __all__ = [
@@ -31,9 +31,10 @@ __all__ = [
     "attributes",
     "index_of",
     "number_of",
+    "sized",
 ]
 
-Attr = int | float | str | tuple[Dim, ...]
+Attr = Dim | float | str | tuple[Dim, ...]
 Attrs = tuple[tuple[str, Attr], ...]
 """Attributes sorted by name; always all of the operator's, none implicit."""
 
@@ -56,6 +57,17 @@ class ValueKind(StrEnum):
 def attributes(**values: Attr) -> Attrs:
     """Attributes in canonical order."""
     return tuple(sorted(values.items()))
+
+
+def sized(attrs: Attrs, sizes: Mapping[str, int]) -> Attrs:
+    """Attributes at sizes of the symbols in them."""
+
+    def at_sizes(value: Attr) -> Attr:
+        if isinstance(value, tuple):
+            return tuple(evaluate_dim(d, sizes) if isinstance(d, SymDim) else d for d in value)
+        return evaluate_dim(value, sizes) if isinstance(value, SymDim) else value
+
+    return tuple((name, at_sizes(value)) for name, value in attrs)
 
 
 def number_of(attrs: Attrs, name: str) -> float:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from eqsat_opt.ir.dims import Dim, SymDim, evaluate_dim
 from eqsat_opt.ir.forms import PLAIN, Form
-from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
+from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, sized
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.outputs import Application, application
 from eqsat_opt.ir.types import StaticType, TensorType, numpy_dtype, require_static, static_types
@@ -167,15 +167,8 @@ class Kernel:
         def fix(type_: TensorType) -> StaticType:
             return StaticType(type_.dtype, tuple(evaluate_dim(d, sizes) for d in type_.shape))
 
-        def attr(value: Any) -> Any:
-            return (
-                tuple(evaluate_dim(v, sizes) for v in value) if isinstance(value, tuple) else value
-            )
-
         operands = tuple(replace(o, type=fix(o.type)) for o in self.operands)
-        steps = tuple(
-            Step(s.op, tuple((k, attr(v)) for k, v in s.attrs), s.operands) for s in self.steps
-        )
+        steps = tuple(replace(step, attrs=sized(step.attrs, sizes)) for step in self.steps)
         return replace(self, operands=operands, steps=steps)
 
     @property
@@ -238,9 +231,9 @@ def _described(operand: Operand) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    return (
-        [v if isinstance(v, int) else str(v) for v in value] if isinstance(value, tuple) else value
-    )
+    if isinstance(value, tuple):
+        return [v if isinstance(v, int) else str(v) for v in value]
+    return str(value) if isinstance(value, SymDim) else value
 
 
 _DRAWN = 1_000_003

@@ -9,12 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
-from typing import Any
 
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.dim_names import read_name
 from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim, substituted, sym
-from eqsat_opt.ir.graph import OPAQUE, Graph
+from eqsat_opt.ir.graph import OPAQUE, Graph, sized
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.plain_names import axis_name, plain_sizes
@@ -246,19 +245,14 @@ def _accepts(graph: Graph, number: int, sizes: Mapping[str, int]) -> bool:
     types = [graph.tensor_type(name) for name in node.inputs]
     if node.op == OPAQUE or not all(types):
         return True
-    sized = [
+    literal = [
         TensorType(type_.dtype, tuple(evaluate_dim(dim, sizes) for dim in type_.shape))
         for type_ in types
         if type_ is not None
     ]
 
-    def attr(value: Any) -> Any:
-        if not isinstance(value, tuple):
-            return value
-        return tuple(evaluate_dim(v, sizes) if isinstance(v, SymDim) else v for v in value)
-
     try:
-        get_op(node.op).type_fn(sized, {key: attr(value) for key, value in node.attrs})
+        get_op(node.op).type_fn(literal, dict(sized(node.attrs, sizes)))
     except IllTyped:
         return False
     return True

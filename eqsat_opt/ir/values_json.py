@@ -170,12 +170,16 @@ def operator_from_json(
 def _attr_to_json(value: Attr) -> Any:
     if isinstance(value, tuple):
         return [dim_to_json(dim) for dim in value]
+    if isinstance(value, SymDim):
+        return dim_to_json(value)
     return value if isinstance(value, str) else number_to_json(value)
 
 
 def _attr_from_json(value: Any, kind: AttrKind, where: str) -> Attr:
     if kind == "ints" and isinstance(value, list):
         return tuple(dim_from_json(item, where) for item in value)
+    if kind == "size":
+        return dim_from_json(value, where)
     if kind == "str" and isinstance(value, str):
         return value
     if kind == "int" and isinstance(value, int):

@@ -21,7 +21,7 @@ from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.saturation.saturate import Saturation
 from eqsat_opt.egraph.terms import LEAF, OUT, TermNode
 from eqsat_opt.ir.dims import evaluate_dim
-from eqsat_opt.ir.graph import OPAQUE, Attrs, index_of
+from eqsat_opt.ir.graph import OPAQUE, Attr, Attrs, index_of, sized
 from eqsat_opt.ir.ops import Array, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
@@ -149,20 +149,17 @@ class _Evaluator:
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands):
             return None
-        values = {key: self._attr(key, value) for key, value in attrs}
+        values = {key: _in_double(key, value) for key, value in sized(attrs, self.sizes)}
         try:
             with np.errstate(all="ignore"):
                 return get_op(op).eval_fn(FLOAT, known, values)
         except (IndexError, TypeError, ValueError):
             return None
 
-    def _attr(self, key: str, value: Any) -> Any:
-        """Symbolic sizes get numbers; floating point is computed in double precision."""
-        if key in ("dtype", "to") and value in FLOATS:
-            return "float64"
-        if isinstance(value, tuple):
-            return tuple(evaluate_dim(d, self.sizes) for d in value)
-        return value
+
+def _in_double(key: str, value: Attr) -> Attr:
+    """An attribute where floating point is computed in double precision."""
+    return "float64" if key in ("dtype", "to") and value in FLOATS else value
 
 
 class _Sizes(dict[str, int]):

@@ -18,9 +18,9 @@ import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.dims import SymDim, evaluate_dim
+from eqsat_opt.ir.dims import SymDim
 from eqsat_opt.ir.folding import evaluate
-from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node, sized
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.onnx_types import plain_symbol, type_proto
@@ -115,7 +115,7 @@ class ReferenceSession:
                     return self._opaque(number, node, operands)
                 type_ = self._graph.tensor_type(node.output)
                 assert type_ is not None  # the registry types every operator that it knows
-                literal = _with_sizes(node, sizes)
+                literal = replace(node, attrs=sized(node.attrs, sizes))
                 arrays = [operands[name] for name in node.inputs]
                 return {node.output: evaluate(literal, arrays, type_)}
         except (
@@ -170,17 +170,3 @@ def _bind_sizes(graph: Graph, name: str, value: Any, sizes: dict[str, int]) -> N
         for dim, size in zip(type_.shape, np.shape(value), strict=True):
             if isinstance(dim, SymDim) and (symbol := plain_symbol(dim)) is not None:
                 sizes.setdefault(symbol, size)
-
-
-def _with_sizes(node: Node, sizes: Mapping[str, int]) -> Node:
-    """The node with literal attributes."""
-    if not any(isinstance(value, tuple) for _, value in node.attrs):
-        return node
-    attrs = tuple(
-        (
-            name,
-            tuple(evaluate_dim(dim, sizes) for dim in value) if isinstance(value, tuple) else value,
-        )
-        for name, value in node.attrs
-    )
-    return replace(node, attrs=attrs)

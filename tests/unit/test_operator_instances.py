@@ -69,7 +69,9 @@ def _rule(op: Op, arity: int) -> Rule:
         literal = LITERALS.get((op.name, key), few[0])
         attrs[key] = expr(literal) if literal else Expr("attr", (f"a_{key}",))
         if not literal:
-            kinds.append((f"a_{key}", {"int": "Int", "ints": "Ints", "float": "Float"}[kind]))
+            kinds.append(
+                (f"a_{key}", {"int": "Int", "size": "Int", "ints": "Ints", "float": "Float"}[kind])
+            )
     side = (Apply(op.name, tuple(Var(f"x{i}") for i in range(arity)), attrs),)
     return Rule(
         f"same/{op.name.lower()}", side, side, (), tuple(kinds), Numerics.BITEXACT, Phase.EXPLORE,

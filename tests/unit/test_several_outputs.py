@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -15,9 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import eqsat_opt
 from eqsat_opt.cli import main
+from eqsat_opt.documents import Entry
 from eqsat_opt.egraph import Budget, saturate
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.graph import OPAQUE
+from eqsat_opt.ir.graph import OPAQUE, sized
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.kernel_export import export_kernel
 from eqsat_opt.ir.normalise import normalise
@@ -27,6 +29,7 @@ from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.ops import Array, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values_json import operator_from_json, operator_to_json
 from eqsat_opt.proving.numbers.rationals import RationalDomain
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
@@ -203,6 +206,58 @@ def test_outputs_of_one_application_run_at_once() -> None:
     assert len(one.graph.output) == 2
     assert kernel.flops == 18
     assert kernel.bytes == 4 * 18 + 4 * 6 + 8 * 6
+
+
+# ** as many as a size says **
+
+
+def sized_model(*few: onnx.NodeProto) -> onnx.ModelProto:
+    """The greatest elements of rows that are as long as a run says, and the places of these."""
+    both = [helper.make_node("Relu", ["x"], ["a"]), *few, top("v", "i", of="a")]
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+        *both,
+        helper.make_node("Cast", ["i"], ["f"], to=F32),
+        helper.make_node("Add", ["v", "f"], ["s"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", F32, ["rows", "columns"])]
+    outputs = [helper.make_tensor_value_info("s", F32, ["rows", None])]
+    three = numpy_helper.from_array(np.array([3], np.int64), "three")
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [three])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+ALL = (helper.make_node("Identity", ["n"], ["k"]),)
+FEW = (helper.make_node("Min", ["n", "three"], ["k"]),)
+
+
+@pytest.mark.parametrize("few", [ALL, FEW], ids=["all", "few"])
+def test_a_size_says_how_many_come_first(few: tuple[onnx.NodeProto, ...], tmp_path: Path) -> None:
+    """A user's rule speaks of numbers only, and columns of its tables hold sizes as well."""
+    one = sized_model(*few)
+    graph = import_model(load_model(one))
+    assert [node.op for node in graph.nodes if node.op == "TopK"]
+    path = tmp_path / "rules.py"
+    path.write_text(RULES)
+    for rules in ("default", f"default,{path}"):
+        result = eqsat_opt.optimize(one, **OPTIONS, rules=rules)
+        assert [node.op_type for node in result.graph.node].count("TopK") == 1
+        sessions = [
+            onnxruntime.InferenceSession(each.SerializeToString(), providers=_CPU)
+            for each in (one, result)
+        ]
+        for shape in ((2, 7), (1, 3), (3, 1), (0, 4), (2, 0)):
+            x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+            was, now = (session.run(None, {"x": x})[0] for session in sessions)
+            np.testing.assert_array_equal(was, now)
+
+
+def test_a_size_that_says_how_many_goes_through_files() -> None:
+    nodes = import_model(load_model(sized_model(*FEW))).nodes
+    attrs = next(node.attrs for node in nodes if node.op == "TopK")
+    held = json.loads(json.dumps(operator_to_json("TopK", attrs)))
+    assert operator_from_json(Entry(held, "here"), 1, {}) == ("TopK", attrs)
+    assert [dict(sized(attrs, {"columns": size}))["k"] for size in (2, 5)] == [2, 3]
 
 
 # ** what it means **

@@ -37,6 +37,7 @@ def _kinds(rule: Rule) -> dict[str, str]:
                 kinds |= {part.args[0]: "int" for part in value if part.kind == "attr"}
             elif value.kind == "attr":
                 kind = "str" if term.op == MAP else OPS[term.op].attrs[name]
+                kind = "int" if kind == "size" else kind
                 if kinds.setdefault(value.args[0], kind) != kind:
                     raise RuleError(
                         f"{rule.name}: {value} is both {kind} and {kinds[value.args[0]]}; "
@@ -50,11 +51,12 @@ _LITERAL_LISTS = frozenset({"perm", "axes"})
 
 
 def _literal(rule: Rule) -> set[str]:
-    """Attribute variables that cannot be symbols: no single integer is one, nor is an axis."""
+    """Attribute variables that cannot be symbols: only sizes are, and elements of lists."""
     found: set[str] = set()
     for term in applied(rule.lhs):
         for name, value in term.attrs.items():
-            if name in _LITERAL_LISTS or term.op == MAP or OPS[term.op].attrs[name] != "ints":
+            kind = "str" if term.op == MAP else OPS[term.op].attrs[name]
+            if name in _LITERAL_LISTS or kind not in ("ints", "size"):
                 found |= {part.args[0] for part in parts(value) if part.kind == "attr"}
     return found
 

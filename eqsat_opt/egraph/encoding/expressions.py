@@ -67,10 +67,13 @@ class Expressions:
     def value(self, expression: Expr, kind: str = "int") -> str:
         """An expression as text of a kind of attribute; a whole number may stand for a float.
 
+        A size is a whole number, which the engine codes where it is a symbol.
+
         Raises:
             RuleError: it is of another kind.
         """
         own = self.kind(expression)
+        kind = "int" if kind == "size" else kind
         if kind == "float" and own == "int":
             if expression.kind == "literal":
                 return float_text(expression.args[0])
@@ -87,7 +90,7 @@ class Expressions:
     def attribute(self, expression: Expr, kind: str) -> str:
         """An attribute of the right side, bound in the body so that a failure is no match.
 
-        What is read back as a single integer must be one; lists alone may hold symbols.
+        What is read back as a number must be one; sizes and lists alone may be symbols.
         """
         for leaf in _everything(expression) if kind == "int" else literal_sizes(expression):
             self._demand_literal(leaf)

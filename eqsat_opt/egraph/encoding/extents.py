@@ -116,6 +116,8 @@ def _vectors(terms: Iterable[TermNode]) -> Iterable[tuple[Any, ...]]:
         for _, value in term.attrs:
             if isinstance(value, tuple):
                 yield value
+            elif isinstance(value, SymDim):
+                yield (value,)
 
 
 def _is_apart(extent: Dim, code: int) -> bool:

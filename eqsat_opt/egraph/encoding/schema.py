@@ -26,7 +26,7 @@ from eqsat_opt.rules.term import MAP, Apply, Expr, applied
 
 __all__ = ["SORTS", "Schema", "key_of", "want_table"]
 
-SORTS = {"int": "i64", "float": "f64", "str": "String", "ints": "Ints"}
+SORTS = {"int": "i64", "size": "i64", "float": "f64", "str": "String", "ints": "Ints"}
 
 _TYPED_IN_MODELS = frozenset({
     "Add", "Sub", "Mul", "Div", "MatMul", "Conv", "Concat", "Slice", "Transpose", "Reshape", "Pad",

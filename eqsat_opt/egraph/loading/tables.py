@@ -62,6 +62,8 @@ class _Row:
             for key, kind in schema.attr_kinds(term.op):
                 if kind == "ints":
                     arguments.append(self.vector(values[key]))
+                elif kind == "size":
+                    arguments.append(self.column("i64", self.codes.encode(values[key])))
                 else:
                     value = repr(float(values[key])) if kind == "float" else values[key]
                     arguments.append(self.column(SORTS[kind], value))

@@ -10,7 +10,6 @@ from eqsat_opt.ir.import_context import ImportContext
 from eqsat_opt.ir.onnx_mapping import (
     Call,
     expect,
-    literal_ints,
     normal_axis,
     reads,
     refuse,
@@ -106,20 +105,24 @@ def _read_top_k(call: Call, context: ImportContext) -> None:
     """In order only: in which other one the elements come is up to the runtime."""
     (x,), axis = call.inputs[:1], call.get("axis", -1)
     expect(call.get("sorted", 1) == 1)
-    (k,) = (call.attrs["k"],) if context.opset < 10 else literal_ints(context.dims(call.inputs[1]))
+    (k,) = (call.attrs["k"],) if context.opset < 10 else context.dims(call.inputs[1])
     axis = normal_axis(axis, context.type(x).rank)
+    expect(context.are_computable([k], context.type(x)))
     context.emit_outputs("TopK", [x], axis=axis, k=k, largest=call.get("largest", 1))
 
 
 @writes("TopK")
 def _write_top_k(node: Node, context: ExportContext) -> None:
-    inputs, attrs, k = [*node.inputs], {"axis": node.attr("axis")}, node.attr("k")
+    inputs, k = [*node.inputs], node.attr("k")
+    attrs = {"axis": node.attr("axis")}
     if context.opset >= 11:
         attrs["largest"] = node.attr("largest")
     elif not node.attr("largest"):
         refuse(node, context.opset)
     if context.opset >= 10:
-        inputs.append(context.constant(np.asarray([k], np.int64)))
+        inputs.append(context.shape_value((k,)))
+    elif not isinstance(k, int):
+        refuse(node, context.opset)
     else:
         attrs["k"] = k
     context.op_of_several("TopK", inputs, node.outputs, **attrs)

@@ -42,7 +42,8 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 AttrMap = Mapping[str, Any]
-AttrKind = Literal["int", "float", "str", "ints"]
+AttrKind = Literal["int", "size", "float", "str", "ints"]
+"""``size`` is an integer that may be symbolic, as may those of ``ints``; no ``int`` is."""
 OpClass = Literal["pointwise", "contraction", "reduction", "window", "movement"]
 Trait = Literal[
     "exact", "determined", "nonnegative", "pole", "vanishing",

@@ -110,8 +110,8 @@ def _attributes(op: Op, rank: int, axes: Sequence[Poly] = ()) -> Iterator[dict[s
             options.append([poly(v) if isinstance(v, int) else v for v in values])
         elif key == "axis":
             options.append([poly(axis) for axis in range(rank)])
-        elif kind in ("int", "float"):
-            options.append([atom(Atom(key)) if kind == "int" else Parameter(key)])
+        elif kind in ("int", "size", "float"):
+            options.append([Parameter(key) if kind == "float" else atom(Atom(key))])
         elif key == "axes" and axes:
             options.append([axes])
         elif kind == "str":

@@ -45,8 +45,8 @@ def _type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     require(x.dtype not in ("bool", "string"), "an order of {}", x)
     require(0 <= axis < x.rank, "axis {} of {}", axis, x)
     size = x.shape[axis]
-    # No run succeeds in which an open axis has fewer.
-    fits = k >= 1 and (not isinstance(size, int) or k <= size)
+    # No run succeeds in which an open axis has fewer, or of fewer than none.
+    fits = not isinstance(k, int) or (k >= 1 and (not isinstance(size, int) or k <= size))
     require(fits, "{} elements of axis {} of {}", k, axis, x)
     dtype = x.dtype if attrs[OUTPUT] == _VALUES else "int64"
     return TensorType(dtype, (*x.shape[:axis], k, *x.shape[axis + 1 :]))
@@ -124,7 +124,7 @@ def _indexed(operands: Sequence[IndexTensor], attrs: AttrMap, premises: Premises
 define(
     "reduction",
     "TopK",
-    {"axis": "int", "k": "int", "largest": "int", OUTPUT: "int"},
+    {"axis": "int", "k": "size", "largest": "int", OUTPUT: "int"},
     _type,
     eval_fn=_evaluate,
     index_fn=_indexed,

@@ -19,6 +19,8 @@ from eqsat_opt.rules.term import Apply
 __all__ = ["derived"]
 
 _COUNTS = (2, 1, 3)
+_WHOLE = ("int", "size")
+"""Kinds of attributes that are whole numbers."""
 _RANKS = 4
 """Ranks of an operand that are tried, unless a condition asks for others."""
 
@@ -34,10 +36,10 @@ def derived(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
         if key == "axis":
             options: Sequence[Any] = range(len(shapes[0]))
         else:
-            options = op.choices.get(key, _COUNTS if kind == "int" else SIGNED)
+            options = op.choices.get(key, _COUNTS if kind in _WHOLE else SIGNED)
         value = attribute(t, term, key, options, core=2)
         attrs[key] = {"float": Parameter(key), "str": value}.get(kind, value)
-        if kind == "int":
+        if kind in _WHOLE:
             t.require(isinstance(value, int))
             attrs[key] = poly(value)
     symbols = [[Atom(f"d{i}_{j}") for j in range(len(shape))] for i, shape in enumerate(shapes)]

@@ -229,7 +229,7 @@ class _Builder(Values):
         value = self.value(pattern)
         if kind == "float":
             return number(value)
-        if not isinstance(value, {"ints": tuple, "int": Poly, "str": str}[kind]):
+        if not isinstance(value, {"ints": tuple, "int": Poly, "size": Poly, "str": str}[kind]):
             raise Unindexed(f"{pattern} does not stand for one kind of attribute")
         return value
 
@@ -261,7 +261,7 @@ class _Builder(Values):
             subsets = itertools.permutations if self._is_indexed(name) else itertools.combinations
             sets = [s for n in range(1, rank + 1) for s in subsets(range(rank), n)]
             return tuple(map(poly, self.choices.pick(name, sets)))
-        if kind == "int":
+        if kind in ("int", "size"):
             return self._integer(key, name)
         length = self._length(op, key, name, rank)
         return tuple(self._integer(key, f"{name}[{i}]") for i in range(length))

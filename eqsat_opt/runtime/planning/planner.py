@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from eqsat_opt.errors import OptionError, PlanError
-from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
+from eqsat_opt.ir.dims import dim_names, evaluate_dim
 from eqsat_opt.ir.forms import PLAIN, Form
-from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node, sized
 from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.launching import (
@@ -282,17 +282,7 @@ def static_graph(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         if type_ is None or type_.dtype == "string":
             raise PlanError(f"{name!r} is {graph.types[name]}, which cannot stand in a plan")
         types[name] = TensorType(type_.dtype, tuple(evaluate_dim(d, sizes) for d in type_.shape))
-    literal = tuple(
-        replace(
-            node,
-            attrs=tuple(
-                (key, tuple(evaluate_dim(d, sizes) if isinstance(d, SymDim) else d for d in value)
-                 if isinstance(value, tuple) else value)
-                for key, value in node.attrs
-            ),
-        )
-        for node in nodes
-    )  # fmt: skip
+    literal = tuple(replace(node, attrs=sized(node.attrs, sizes)) for node in nodes)
     constants = {name: one for name, one in graph.constants.items() if name in names}
     return replace(graph, nodes=literal, constants=constants, types=types)
 

@@ -93,7 +93,7 @@ class Terms(ABC, Generic[P, R]):
         attrs: dict[str, Any] = {}
         for name, value in node.attrs:
             match op.attrs[name]:
-                case "int":
+                case "int" | "size":
                     attrs[name] = poly(value)  # type: ignore[arg-type]
                 case "ints":
                     attrs[name] = tuple(map(poly, value))  # type: ignore[arg-type]
