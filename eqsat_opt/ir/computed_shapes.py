@@ -6,17 +6,19 @@ of such a node is typed only if the node is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import zip_longest
 
 import onnx_ir
 
-from eqsat_opt.ir.dims import Dim, floor_div, literal
+from eqsat_opt.ir.dims import Dim, SymDim, floor_div, literal
 from eqsat_opt.ir.onnx_mapping import Untranslatable
 from eqsat_opt.ir.onnx_types import fresh_dim
-from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.ops.cuts import cut_length
 from eqsat_opt.ir.ops.resampling import scaled
 from eqsat_opt.ir.types import TensorType, ValueType
@@ -31,9 +33,22 @@ Numbers = Callable[[str], Sequence[float]]
 
 
 def computed_types(
-    node: onnx_ir.Node, types: Mapping[str, ValueType], dims: Dims, numbers: Numbers
+    node: onnx_ir.Node,
+    types: Mapping[str, ValueType],
+    *,
+    dims: Dims,
+    numbers: Numbers,
+    is_not_one: Callable[[Dim], bool],
 ) -> Sequence[TensorType]:
-    """Return the types of the first outputs, none where nothing more is known than before."""
+    """Return the types of the first outputs, none where nothing more is known than before.
+
+    Args:
+        node: of any operator.
+        types: of the values so far.
+        dims: reads an integer vector.
+        numbers: reads a constant.
+        is_not_one: whether a size is 1 in no run that succeeds.
+    """
     if node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
         return ()
     rule = _RULES.get(node.op_type)
@@ -42,7 +57,10 @@ def computed_types(
         return ()
     names = ["" if value is None else value.name or "" for value in node.inputs]
     try:
-        found = rule(_Call(node, first, tuple(names), types, dims=dims, numbers=numbers))
+        call = _Call(
+            node, first, tuple(names), types, dims=dims, numbers=numbers, is_not_one=is_not_one
+        )
+        found = rule(call)
     except (Untranslatable, IllTyped, IndexError, ValueError, ZeroDivisionError):
         return ()
     return found if isinstance(found, tuple) else (found,)
@@ -58,6 +76,7 @@ class _Call:
     types: Mapping[str, ValueType]
     dims: Dims
     numbers: Numbers
+    is_not_one: Callable[[Dim], bool]
 
     def dims_or_none(self, name: str) -> Sequence[Dim] | None:
         """Return the elements of an integer vector if they are known."""
@@ -206,7 +225,44 @@ def _tile(call: _Call) -> TensorType:
     return TensorType(call.x.dtype, tuple(size * count for size, count in pairs))
 
 
+def _broadcast(call: _Call) -> TensorType:
+    """Type what broadcasts sizes of which it is not known that they are equal.
+
+    Where a size is never 1, the others of its axis are the same or 1 in every run that succeeds.
+    """
+    operands = [call.types.get(name) for name in call.names]
+    known = [operand for operand in operands if isinstance(operand, TensorType)]
+    if len(known) < len(operands):
+        raise Untranslatable
+    columns = zip_longest(*(reversed(operand.shape) for operand in known), fillvalue=1)
+    name = call.node.outputs[0].name or ""
+    rank = max(operand.rank for operand in known)
+    shape: list[Dim] = []
+    for axis, column in zip(range(rank - 1, -1, -1), columns, strict=True):
+        sizes = [size for size in dict.fromkeys(column) if size != 1]
+        if len(sizes) > 1:
+            sizes = [size for size in sizes if call.is_not_one(size) or _is_multiple(size)]
+            shape.append(min(sizes, key=_is_symbolic, default=fresh_dim(name, axis)))
+        else:
+            shape.append(next(iter(sizes), 1))
+    op = get_op(call.node.op_type)
+    place = next((i for i in range(len(known)) if i not in op.element_types), 0)
+    dtype = "bool" if "truth" in op.traits else known[place].dtype
+    return TensorType(dtype, tuple(reversed(shape)))
+
+
+def _is_multiple(dim: Dim) -> bool:
+    """Whether some number above 1 divides a size, whatever its symbols are."""
+    terms = dim.terms if isinstance(dim, SymDim) else ()
+    return math.gcd(*(coefficient for _, coefficient in terms)) > 1
+
+
+def _is_symbolic(dim: Dim) -> bool:
+    return isinstance(dim, SymDim)
+
+
 _RULES: dict[str, Callable[[_Call], TensorType | tuple[TensorType, ...]]] = {
+    **dict.fromkeys(with_trait("broadcasting"), _broadcast),
     "Reshape": _reshape,
     "Resize": _resize,
     "Upsample": _resize,

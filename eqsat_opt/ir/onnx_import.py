@@ -379,7 +379,13 @@ class _Importer(BodyImporter):
         types = foreign_types(node, [self.types.get(name) for name in inputs], types)
         if node.domain == "" and any(True for _ in inner_graphs(node)):
             return self._body_types(node, inputs, types)
-        computed = computed_types(node, self.types, self.dims, self._elements)
+        computed = computed_types(
+            node,
+            self.types,
+            dims=self.dims,
+            numbers=self._elements,
+            is_not_one=self.facts.is_not_one,
+        )
         for place, (type_, value) in enumerate(zip(computed, node.outputs, strict=False)):
             shape = merge_dims(type_.shape, types[place], value.name or "")
             types[place] = TensorType(type_.dtype, shape)
