@@ -382,8 +382,8 @@ MADE_BY_RULES = {"Scalar", "Fill", "IdentityKernel"}
 
 
 READ_ONLY = {
-    "ArgMax", "ArgMin", "Continued", "CumSum", "GRU", "GatherElements", "GatherND", "LSTM", "Mod",
-    "RNN", "Range", "Resize", "ReverseSequence", "ScatterElements", "ScatterND",
+    "ArgMax", "ArgMin", "Clamp", "Continued", "CumSum", "GRU", "GatherElements", "GatherND", "LSTM",
+    "Mod", "RNN", "Range", "Resize", "ReverseSequence", "ScatterElements", "ScatterND",
 }  # fmt: skip
 """Operators that no rule makes, compared as models spell them (test_operator_grid)."""
 

@@ -205,6 +205,7 @@ _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
     "LogSoftmax": [([(3, 70)], {"axis": 1}), ([(2, 5, 3)], {"axis": 0})],
     "Center": [([(3, 40, 2)], {"axes": (1,)}), ([(2, 3, 4)], {"axes": (0, 2)})],
     "RmsN": [([(3, 300)], {"axes": (1,)}), ([(2, 3, 4)], {"axes": (0, 2)})],
+    "Clamp": [([(3, 7), (), ()], {}), ([(2, 3, 4), (1,), ()], {})],
     "Where": [([(3, 1, 4), (2, 4), (1,)], {})],
     "PRelu": [([(2, 3, 4), (3, 1)], {})],
     "Cast": [([(3, 5)], {"to": to}) for to in ("float16", "int32", "bool", "float64")],

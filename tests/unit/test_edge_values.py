@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from eqsat_opt.ir.extraordinary import is_representable, spoils
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
@@ -122,6 +125,49 @@ def test_a_clip_without_a_bound_has_the_finite_ones(
     feed = {"x": np.array([np.inf, -np.inf, np.nan, 1, -1], F32)}
     for numerics in ("bitexact", "reassociate"):
         assert_same(model, [feed], numerics)
+
+
+BOUNDS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5)
+
+
+@BOTH
+@pytest.mark.parametrize("names", [("low", "high"), ("low", ""), ("", "high")])
+def test_a_clip_at_computed_bounds_is_the_runtimes(names: tuple[str, str], numerics: str) -> None:
+    """It ignores a bound that is NaN, keeps zeros as they are, and prefers the upper bound."""
+    given = [name for name in names if name]
+    nodes = [N("ReduceMax", [f"{name}s"], [name], keepdims=0) for name in given]
+    clip = N("Clip", ["x", *([*names] if names[1] else given)], ["y"])
+    inputs: dict[str, Dims] = {"x": ["n"], **{f"{name}s": [1] for name in given}}
+    model = model_of([*nodes, clip], inputs)
+    assert OPAQUE not in {node.op for node in import_model(load_model(model)).nodes}
+    result = optimised(model, numerics)
+    assert [node.op_type for node in result.graph.node].count("Clip") == 1
+    before, after = OrtSession(model, PLAIN), OrtSession(result, PLAIN)
+    for size in (0, 1, 7, 19):
+        x = np.resize(np.array(BOUNDS, F32), size)
+        for bounds in itertools.product(BOUNDS, repeat=len(given)):
+            own = {n: np.asarray(b, F32) for n, b in zip(given, bounds, strict=True)}
+            feed = {f"{name}s": bound.reshape(1) for name, bound in own.items()}
+            feed |= {"x": x, "relu0": np.ones(1, F32)}
+            was, now = before.run(feed)[0], after.run(feed)[0]
+            np.testing.assert_array_equal(now, was, strict=True)
+            np.testing.assert_array_equal(np.signbit(now), np.signbit(was))
+            low, high = (
+                own.get(name, np.asarray(limit))
+                for name, limit in (("low", LOWEST), ("high", -LOWEST))
+            )
+            clamped = get_op("Clamp").eval_fn(FLOAT, [x, low, high], {})
+            np.testing.assert_array_equal(clamped, was, strict=True)
+            np.testing.assert_array_equal(np.signbit(clamped), np.signbit(was))
+
+
+def test_integers_are_clipped_at_one_computed_bound() -> None:
+    for op, names in (("Max", ["b"]), ("Min", ["", "b"])):
+        nodes = [N("ReduceMax", ["bs"], ["b"], keepdims=0), N("Clip", ["x", *names], ["y"])]
+        inputs: dict[str, Dims] = {"x": ["n"], "bs": [1]}
+        model = model_of(nodes, inputs, dtype=TensorProto.INT64)
+        assert op in {node.op for node in import_model(load_model(model)).nodes}
+        assert_same(model, [{"x": np.arange(n) - 2, "bs": np.array([1])} for n in (0, 1, 6)])
 
 
 def test_a_mean_of_three_is_the_runtimes() -> None:

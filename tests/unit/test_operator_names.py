@@ -49,7 +49,7 @@ HELD: dict[str, dict[str, str]] = {
             "Add Attention Gather MaskedAttention MatMul Mul Repeat Softmax Transpose",
         "ir/mappings/constants.py": "Expand Range",
         "ir/mappings/elementwise.py":
-            "Add Cast Celu Clip Div Elu Equal Erf Gelu GreaterOrEqual HardSigmoid HardSwish "
+            "Add Cast Celu Clamp Clip Div Elu Equal Erf Gelu GreaterOrEqual HardSigmoid HardSwish "
             "LessOrEqual Max Min Mish Mul Or Reciprocal Rsqrt Scale Shift Sigmoid Softplus Sqrt "
             "Square Swish Tanh",
         "ir/mappings/linear.py": "Add Conv ConvTranspose MatMul Mul Transpose",
@@ -125,7 +125,7 @@ HELD: dict[str, dict[str, str]] = {
         "proving/typing/movement_schemes.py":
             "Concat Expand Fill Gather IdentityKernel Pad Reshape Scalar Slice Transpose",
         "proving/typing/schemes.py":
-            "Attention Clip MaskedAttention MatMul PRelu Scale Shift",
+            "Attention Clamp Clip MaskedAttention MatMul PRelu Scale Shift",
         "proving/typing/window_schemes.py":
             "BatchNormalization Conv ConvTranspose InstanceNormalization LRN",
     },

@@ -166,10 +166,8 @@ def _range(dtype: str) -> tuple[float, float]:
 @reads("Clip")
 def _read_clip(call: Call, context: ImportContext) -> None:
     dtype = context.type(call.inputs[0]).dtype
-    computed = [name for name in call.inputs[1:] if name and name not in context.constants]
-    if computed and len(call.inputs) == 3 and all(call.inputs) and dtype in INTEGERS:
-        low = context.emit("Max", call.inputs[:2])
-        context.emit("Min", [low, call.inputs[2]], call.outputs[0])
+    if any(name and name not in context.constants for name in call.inputs[1:]):
+        _read_clamp(call, context, dtype)
         return
     bounds: list[Any] = list(_range(dtype))
     for index, name in enumerate(("min", "max")):
@@ -182,6 +180,34 @@ def _read_clip(call: Call, context: ImportContext) -> None:
     context.emit(
         "Clip", call.inputs[:1], call.outputs[0], min=float(bounds[0]), max=float(bounds[1])
     )
+
+
+def _read_clamp(call: Call, context: ImportContext, dtype: str) -> None:
+    """Between bounds that are computed; of integers, which are never NaN, these are extrema."""
+    x, *bounds = call.inputs
+    if dtype in INTEGERS:
+        given = [(op, b) for op, b in zip(("Max", "Min"), bounds, strict=False) if b]
+        for index, (op, bound) in enumerate(given, start=1):
+            x = context.emit(op, [x, bound], call.outputs[0] if index == len(given) else None)
+        return
+    absent = [np.asarray(bound, numpy_dtype(dtype)) for bound in _range(dtype)]
+    named = (call.input(1), call.input(2))
+    # What bounds float16 in operator sets that lack its Clip, where none is given, nobody says.
+    is_narrow = dtype in ("float16", "bfloat16")
+    expect(not is_narrow or context.opset >= _CLIP_OF_HALF or all(named))
+    operands = (name or context.constant(b) for name, b in zip(named, absent, strict=True))
+    context.emit("Clamp", [x, *operands], call.outputs[0])
+
+
+_CLIP_OF_HALF = 12
+"""Operator set from which on Clip is of other floats than float32."""
+
+
+@writes("Clamp")
+def _write_clamp(node: Node, context: ExportContext) -> None:
+    if context.opset < 11:
+        refuse(node, context.opset)
+    context.op("Clip", node.inputs, node.output)
 
 
 @writes("Clip")

@@ -126,7 +126,7 @@ class Op:
             is infinite at some finite operand, where the sign of a zero may decide which infinity;
             ``vanishing``: over the reals it is never 0, but small results underflow to 0;
             ``nonnegative``: over the reals it has no negative operand. All operators keep NaN, but
-            for a ``Where`` that does not choose it.
+            for a ``Where`` that does not choose it, and a bound of a ``Clamp``.
 
             What it computes. ``moving``: each element of the result is one of an operand, or a
             number of its own, as of all of kind ``movement``; ``ring``: sums, differences and

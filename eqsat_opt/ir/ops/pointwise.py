@@ -22,10 +22,15 @@ from eqsat_opt.ir.ops._base import (
     traits,
 )
 from eqsat_opt.ir.ops.functions import FUNCTIONS
+from eqsat_opt.ir.ops.integers import Poly, poly
 from eqsat_opt.ir.ops.scalars import (
     MINUS_ONE,
+    Call,
+    IndexTensor,
     Inverse,
     Plus,
+    Premises,
+    Scalar,
     Times,
     called,
     elementwise,
@@ -269,6 +274,52 @@ _pointwise(
     traits=_EXACT | _SPREAD | traits("moving"),
     element_types={0: "bool"},
     onnx=OnnxForm(9),
+)
+
+
+def _clamp_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    x, *bounds = inputs
+    require(x.dtype not in ("bool", "string"), "an order of {}", x)
+    fits = all(bound.dtype == x.dtype and bound.shape in ((), (1,)) for bound in bounds)
+    require(fits, "bounds {} of {}", bounds, x)
+    return x
+
+
+def _clamp(domain: Domain, operands: Sequence[Array], _attrs: AttrMap) -> Array:
+    x, low, high = (operands[0], *(bound.reshape(()) for bound in operands[1:]))
+    x = domain.where(domain.apply("Less", {}, x, low), low, x)
+    return domain.where(domain.apply("Less", {}, high, x), high, x)
+
+
+def _clamp_indexed(
+    operands: Sequence[IndexTensor], _attrs: AttrMap, premises: Premises
+) -> IndexTensor:
+    x, *bounds = operands
+    for bound in bounds:
+        require(bound.rank <= 1, "a bound with axes")
+        for extent in bound.shape:
+            premises.same(extent, 1)
+
+    def at(index: Sequence[Poly]) -> Scalar:
+        low, high = (bound.at([poly(0)] * bound.rank) for bound in bounds)
+        above = Call("Where", (), (Call("Less", (), (x.at(index), low)), low, x.at(index)))
+        return Call("Where", (), (Call("Less", (), (high, above)), high, above))
+
+    return IndexTensor(x.shape, at)
+
+
+_pointwise(
+    "Clamp",
+    {},
+    _clamp_type,
+    _clamp,
+    _clamp_indexed,
+    arity=3,
+    flops=2,
+    traits=_EXACT,
+    doc="ONNX's Clip with bounds that are computed: the second operand in place of what is less, "
+    "then the third in place of what is greater. Unlike Max and Min it ignores a bound that is "
+    "NaN, and keeps the sign of zeros",
 )
 
 

@@ -66,6 +66,14 @@ def _affine(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
     return [shape], shape
 
 
+def _clamp(t: Typing, operands: Sequence[Known], _term: Apply) -> tuple[list[Shape], Shape]:
+    x, *bounds = operands
+    shape = t.any_shape(x) if isinstance(x, Fresh) else x
+    shapes: list[Shape] = [() if isinstance(bound, Fresh) else bound for bound in bounds]
+    t.require(not any(shapes))
+    return [shape, *shapes], shape
+
+
 def _matmul(t: Typing, operands: Sequence[Known], _term: Apply) -> tuple[list[Shape], Shape]:
     x, y = operands
     if isinstance(x, Fresh):
@@ -150,7 +158,7 @@ def _attention(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[
 _SCHEMES: dict[str, Scheme] = {
     **dict.fromkeys(("Scale", "Shift", "Clip"), _affine),
     **dict.fromkeys(("Attention", "MaskedAttention"), _attention),
-    "MatMul": _matmul, "PRelu": _slope, **MOVEMENT, **WINDOWS,
+    "Clamp": _clamp, "MatMul": _matmul, "PRelu": _slope, **MOVEMENT, **WINDOWS,
 }  # fmt: skip
 
 

@@ -126,6 +126,21 @@ def clips(op: str, values: Values) -> Iterator[Configuration]:
                 yield Imported(op, op, [x, *operands], {}, opset)
 
 
+@on_grid("Clamp")
+def clips_at_computed_bounds(op: str, values: Values) -> Iterator[Configuration]:
+    bounds: list[tuple[float | None, float | None]] = [(-1, 2), (2, -1), (None, 1), (-2, None)]
+    for opset, (low, high) in itertools.product((11, 12, 13, LAST_OPSET), bounds):
+        for dtype in dtypes("Clip", opset, ("float32", "float64", "float16")):
+            if dtype != "float32" and opset < 12:
+                continue
+            for shape in ((3, 7), (), (0, 2)):
+                x = np.asarray(values(*shape, dtype=dtype))
+                operands = [None if b is None else np.asarray(b, dtype) for b in (low, high)]
+                while operands[-1] is None:
+                    operands.pop()
+                yield Imported(op, "Clip", [x, *operands], {}, opset)
+
+
 @on_grid("Cast")
 def casts(op: str, values: Values) -> Iterator[Configuration]:
     names = ("float32", "float64", "float16", "int32", "int64", "uint8", "int8", "bool")
