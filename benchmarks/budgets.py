@@ -31,8 +31,9 @@ from rich.table import Table
 
 from benchmarks.explosive import SIZES, build
 from benchmarks.isolated import attempt
-from eqsat_opt import api, zoo
-from eqsat_opt.options import Options
+from eqsat_opt import api
+from eqsat_opt.lab import zoo
+from eqsat_opt.pipeline.options import Options
 
 __all__ = ["Outcome", "verdict"]
 

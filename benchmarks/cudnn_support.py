@@ -24,15 +24,15 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Literal
 
-from eqsat_opt import zoo
-from eqsat_opt.files import write_whole
-from eqsat_opt.ir.dims import dim_names, evaluate_dim
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.precision import Precision
+from eqsat_opt.common.files import write_whole
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.values.dims import dim_names, evaluate_dim
+from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.lab import zoo
 from eqsat_opt.runtime.backends.cudnn.oracle import (
     RECORDED_VERSION,
     Asker,
@@ -44,7 +44,7 @@ from eqsat_opt.runtime.backends.cudnn.oracle import (
 )
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec, product_site
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec, site_of, spec_from_json
-from eqsat_opt.runtime.backends.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import Tensor
 from eqsat_opt.runtime.devices.description import DeviceDescription
 from eqsat_opt.runtime.devices.profile import load_profile
 

@@ -18,12 +18,12 @@ import onnx_ir
 from rich.console import Console
 from rich.table import Table
 
-from eqsat_opt import zoo
 from eqsat_opt.egraph import Budget, saturate
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.testing.eclasses import check_eclasses
 from eqsat_opt.proving.selection import default_rules
-from eqsat_opt.testing.eclasses import check_eclasses
 
 
 @dataclass(frozen=True)

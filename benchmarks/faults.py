@@ -52,10 +52,10 @@ from rich.table import Table
 
 from eqsat_opt import api  # noqa: F401  (loads the libraries once, for all forked runs)
 from eqsat_opt.cli import main as command_line
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph.engine.library import engine_library
-from eqsat_opt.files import write_whole
 
 __all__ = ["Outcome", "Yard"]
 

@@ -25,19 +25,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from eqsat_opt import zoo
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import ENERGY, TIME, WORKSPACE
 from eqsat_opt.cost.quotes import Quote
-from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, saturate
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import Objective
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.numerics import Numerics
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.lab import zoo
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Implementation, Offer
@@ -45,8 +45,8 @@ from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.select import PricedCandidates, tile
-from eqsat_opt.select.form_search import FormSearch, form_search
-from eqsat_opt.select.priced_problem import PricedProblem
+from eqsat_opt.select.choosing.form_search import FormSearch, form_search
+from eqsat_opt.select.choosing.priced_problem import PricedProblem
 
 _MODELS = ("squeezenet", "resnet50", "inception_v3", "nasnet_a", "bert")
 _LIMITED = ("squeezenet",)

@@ -27,8 +27,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks import gate_right
-from eqsat_opt.certification import verify
-from eqsat_opt.children import end_with_parent
+from eqsat_opt.common.child_processes import end_with_parent
+from eqsat_opt.lab.certification import verify
 from eqsat_opt.rules import Rule
 from tests.gate.cases import Case
 from tests.gate.wrong_rules import all_cases

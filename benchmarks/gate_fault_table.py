@@ -32,13 +32,13 @@ _UNIT = "tests/unit/"
 _PARTS = "tests/gate/test_prover_parts.py"
 _GATE = "tests/gate/test_gate_parts.py"
 _RANKS = tuple(
-    f"tests/unit/test_proof_ranks.py::test_what_low_ranks_{what}"
+    f"tests/unit/proving/test_proof_ranks.py::test_what_low_ranks_{what}"
     for what in ("do_not_tell_is_not_proved", "tell_is_proved_for_any")
 )
 _Edits = tuple[tuple[str, str], ...]
 
 _PROVER: dict[str, _Edits] = {
-    "proof.alike": (
+    "proof.sums.factor_matching": (
         ('return "power", exponent', 'return "power", 0'),
         ("return function, attrs, len(args)", "return function, len(args)"),
         ('return "extremum", kind', 'return "extremum", 0'),
@@ -69,7 +69,7 @@ _PROVER: dict[str, _Edits] = {
         ('Call("Min", (), (Call("Max", (), (x, low)), high))',
          'Call("Max", (), (Call("Min", (), (x, high)), low))'),
     ),
-    "proof.denominators": (
+    "proof.sums.denominators": (
         ("factor.exponent + 1)", "factor.exponent + 2)"),
         ("return multiply((part,), renamed(base))", "return (part,)"),
     ),
@@ -94,7 +94,7 @@ _PROVER: dict[str, _Edits] = {
         ("if not vanishes(difference, context):\n                return False",
          "if not vanishes(difference, context):\n                return True"),
     ),
-    "proof.equality": (
+    "proof.sums.equality": (
         ("if a.coefficient + b.coefficient:", "if a.coefficient - b.coefficient:"),
         ("_covers(a, on_a, context) and _covers(b, on_b, context)",
          "_covers(a, on_a, context) or _covers(b, on_b, context)"),
@@ -107,7 +107,7 @@ _PROVER: dict[str, _Edits] = {
         ("if not all(_equal_factors(x, y, forth, context) for x, y in pairs):", "if False:"),
         ("conjunction([*part.where, negate(on)])", "conjunction([*part.where, on])"),
     ),
-    "proof.from_terms": (
+    "proof.sums.from_terms": (
         ('return extremum("max", [Case((), (), args[0]), Case((), (), ())])',
          'return extremum("min", [Case((), (), args[0]), Case((), (), ())])'),
         ("normalise(otherwise, names), negate(holds)", "normalise(otherwise, names), holds"),
@@ -116,7 +116,7 @@ _PROVER: dict[str, _Edits] = {
         ("return negative(single(Opaque(name, attrs, (negative(args[0]),))))",
          "return single(Opaque(name, attrs, (negative(args[0]),)))"),
     ),
-    "proof.integers_z3": (
+    "proof.sums.integers_z3": (
         ("return self._impossible(negate(formula))", "return self._impossible(formula)"),
         ("found = bool(solver.check() == self._z3.unsat)",
          "found = bool(solver.check() != self._z3.sat)"),
@@ -125,14 +125,14 @@ _PROVER: dict[str, _Edits] = {
         ("any_of(condition, equal(value, otherwise))", "any_of(condition, equal(value, then))"),
         ("self._ordered, self.assumptions = before", "pass"),
     ),
-    "proof.merging": (
+    "proof.sums.merging": (
         ("total = exponent + b.exponent", "total = exponent - b.exponent"),
         ("if roots and total.denominator == 1 and not is_positive(base):", "if False:"),
         ("negative(b.args[0])", "b.args[0]"),
         ("_is_truth(b) and same(a.args[0], b.args[0], context)", "_is_truth(b)"),
         ("if len(elements) == 1 else None", "if elements else None"),
     ),
-    "proof.normal": (
+    "proof.sums.normal": (
         ("a.coefficient * b.coefficient,", "a.coefficient + b.coefficient,"),
         ("conjunction([*a.where, *b.where])", "conjunction(a.where)"),
         ("coefficient=-part.coefficient", "coefficient=part.coefficient"),
@@ -152,7 +152,7 @@ _PROVER: dict[str, _Edits] = {
         ("tuple(fact for fact in assumptions if fact not in rest)", "()"),
         ("yield sum_, frozenset(substitute", "yield sum_, frozenset() and frozenset(substitute"),
     ),
-    "proof.powers": (
+    "proof.sums.powers": (
         ("known > 0)", "known != 0)"),
         ("(odd and exponent.denominator % 2 == 0)", "(exponent.denominator % 2 == 0)"),
         ("factors.append(Power(single(factor), Fraction(-1)))", "factors.append(factor)"),
@@ -164,7 +164,7 @@ _PROVER: dict[str, _Edits] = {
         ("size, sign = abs(only.coefficient), 1 if only.coefficient > 0 else -1",
          "size, sign = abs(only.coefficient), 1"),
     ),
-    "proof.ranges": (
+    "proof.sums.ranges": (
         ("max(found) if min(found) is not Range.ANY else Range.ANY", "max(found)"),
         ("if where == TRUE:", "if True:"),
         ("return min(range_of(then, integers), range_of(otherwise, integers))",
@@ -174,7 +174,7 @@ _PROVER: dict[str, _Edits] = {
          'case "Min":\n            return max(known)'),
         ("value > 0, value >= 0", "value >= 0, value >= 0"),
     ),
-    "proof.reals_z3": (
+    "proof.sums.reals_z3": (
         ('order = ">=" if kind == "max" else "<="', 'order = "<=" if kind == "max" else ">="'),
         ('f"(or {attained})"', '"true"'),
         ('"negative": "<"', '"negative": ">"'),
@@ -191,7 +191,7 @@ _PROVER: dict[str, _Edits] = {
         ('{"strides", "dilations"', '{"pads", "lo", "strides", "dilations"'),
         ('function = f"any {term.attrs[\'f\']}"', 'function = "any"'),
     ),
-    "proof.settle": (
+    "proof.sums.settle": (
         ("if extent.constant == 1:", "if extent.constant:"),
         ("where = conjunction([*part.where, within_extent(value, extent)])",
          "where = conjunction(part.where)"),
@@ -205,7 +205,7 @@ _PROVER: dict[str, _Edits] = {
         ("if is_positive(s, positive):", "if s:"),
         ("if all(c in kept or context.entails(c) for c in part.where):", "if True:"),
     ),
-    "proof.signs": (
+    "proof.sums.signs": (
         ("return part.coefficient > 0 and not part.where and factors", "return factors"),
         ('return sign == "positive"', 'return sign != "unknown"'),
         ("even = exponent.denominator % 2 == 0 and exponent < 0", "even = exponent < 0"),
@@ -217,13 +217,13 @@ _PROVER: dict[str, _Edits] = {
         ("or not float(known).is_integer()", ""),
         ("if any(operands) and term.op not in allowed:", "if False:"),
     ),
-    "proof.uneven": (
+    "proof.axes.uneven": (
         ("_FARTHEST = 2", "_FARTHEST = 9"),
         ("if not _all_pinned(rule):", "if False:"),
         ("        if names & met:\n", "        if False:\n"),
         ("if bounded and high.args[0] <= HIGHEST_RANK:", "if bounded:"),
     ),
-    "proof.unions": (
+    "proof.axes.unions": (
         ("self._up[b] = a\n", "self._up[other] = a\n"),
         ("self.at_least(a, self._least.get(b, 0))", "pass"),
     ),
@@ -246,17 +246,17 @@ _PROVER: dict[str, _Edits] = {
 }  # fmt: skip
 
 _HIGHER: dict[str, _Edits] = {
-    "reach": (
+    "axes.reach": (
         ("told + (told + 1) * patterns", "told"),
         ("if frames.cyclic & {frames.families.find(key) for key in keys}:", "if False:"),
         ("if needed > MOST_RANKS:", "if False:"),
     ),
-    "frames": (
+    "axes.frames": (
         ("self.padded.append(key)", "pass"),
     ),
-    "places": (("if self.named.setdefault(name, frame) != frame:", "if False:"),),
-    "relations": (("if groups.same(one, other):", "if False:"),),
-    "sliding": (
+    "axes.places": (("if self.named.setdefault(name, frame) != frame:", "if False:"),),
+    "axes.relations": (("if groups.same(one, other):", "if False:"),),
+    "axes.sliding": (
         ('raise _Unlike("a window behind another")', "pass"),
     ),
 }  # fmt: skip
@@ -434,7 +434,7 @@ _LEVEL_1: dict[str, _Edits] = {
         ("type(value) is float and math.isfinite(value)", "type(value) is float"),
         ("if value.keys() != kinds.keys():", "if not value.keys() <= kinds.keys():"),
     ),
-    "certificates.kept": (
+    "certificates.cache": (
         ("if fits and named and not why_invalid(rule, certificate)", "if named"),
         ("and not stat.S_IMODE(status.st_mode) & 0o077", ""),
     ),
@@ -460,7 +460,7 @@ _BELOW: dict[str, _Edits] = {
          "return floor_div(span + stride - 1, stride) + 1\n"),
         ("x.shape[1] == w.shape[1] * attrs[\"group\"]", "True"),
     ),
-    "eqsat_opt.ir.ops.movement": (
+    "eqsat_opt.ir.ops.moving.movement": (
         ("tuple(x.shape[p] for p in attrs[\"perm\"])", "tuple(x.shape)"),
         ("and hi <= size", ""),
     ),
@@ -475,11 +475,11 @@ _BELOW: dict[str, _Edits] = {
         ("tuple(1 if i in axes else d for i, d in enumerate(x.shape))",
          "tuple(1 if i not in axes else d for i, d in enumerate(x.shape))"),
     ),
-    "eqsat_opt.ir.ops.polynomials": (
+    "eqsat_opt.ir.ops.index.polynomials": (
         ("        if factor not in rest:\n            return None\n        rest",
          "        if factor not in rest:\n            continue\n        rest"),
     ),
-    "eqsat_opt.ir.ops.integers": (
+    "eqsat_opt.ir.ops.index.integers": (
         ("return poly(n // d)", "return poly(-(-n // d))"),
         ("return poly(0) if known == 1 else index", "return poly(0) if known != 1 else index"),
     ),
@@ -487,27 +487,27 @@ _BELOW: dict[str, _Edits] = {
 
 _SEMANTICS = "tests/property/test_index_semantics.py::test_one_operator"
 _INDEXED: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "index_movement": (
+    "index.movement": (
         ("source = [position - pads[i]", "source = [position + pads[i]", "Pad"),
         ("index[axis] - ends[k]", "index[axis]", "Concat"),
         ("places = [perm.index(axis) for axis in range(x.rank)]", "places = perm", "Transpose"),
         ("index[axis] + lo", "index[axis]", "Slice"),
     ),
-    "index_linear": (
+    "index.linear": (
         ("k[i] * self.dilations[i] - self.before[i]", "k[i] - self.before[i]", "Conv"),
         ("quotient(o, share) * w.shape[1]", "poly(0)", "Conv"),
     ),
-    "index_reduction": (
+    "index.reduction": (
         ("return Times((_over(\"sum\", x, axes, index), Inverse(count)))",
          "return Times((_over(\"sum\", x, axes, index), count))", "ReduceMean"),
         ("if keepdims or axis not in axes", "if axis not in axes", "ReduceSum"),
     ),
-    "index_attention": (
+    "index.attention": (
         ("scaled = Times((attrs[\"scale\"], product))", "scaled = product", "Attention"),
     ),
 }  # fmt: skip
 
-_RESTS = "tests/unit/test_foundations.py::test_"
+_RESTS = "tests/unit/proving/test_foundations.py::test_"
 _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "certificates.dependencies": (
         ("return gate, gate | _reach([(_PROVER, _ALL)])", "return gate, gate",
@@ -536,13 +536,15 @@ _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
 }  # fmt: skip
 
-_TRUE = "tests/unit/test_proof.py::test"
+_TRUE = "tests/unit/proving/test_proof.py::test"
 FAULTS = [
     Fault(
         "eqsat_opt.proving.typing.choices",
         "way[-1][1] + 1 >= way[-1][0].core",
         "way[-1][1] + 2 >= way[-1][0].core",
-        (f"{_UNIT}test_rule_instances.py::test_enumeration_is_lexicographic_and_covers_the_core",),
+        (
+            f"{_UNIT}proving/test_rule_instances.py::test_enumeration_is_lexicographic_and_covers_the_core",
+        ),
     ),
     Fault(
         "eqsat_opt.proving.checks.rounding",
@@ -554,22 +556,22 @@ FAULTS = [
         "eqsat_opt.proving.numbers.literals",
         "_ULPS = 4\n",
         "_ULPS = 4_000_000\n",
-        (f"{_UNIT}test_literals.py",),
+        (f"{_UNIT}proving/test_literals.py",),
     ),
     Fault(
-        "eqsat_opt.proving.proof.integers_z3",
+        "eqsat_opt.proving.proof.sums.integers_z3",
         "less(numerator, below + denominator)",
         "less(numerator, below + 1)",
         (f"{_TRUE}_definitions_are_true",),
     ),
     Fault(
-        "eqsat_opt.proving.proof.integers_z3",
+        "eqsat_opt.proving.proof.sums.integers_z3",
         "at_least(difference, shared)),\n",
         "at_least(difference, shared + 1)),\n",
         (f"{_TRUE}_facts_about_products_are_true",),
     ),
     Fault(
-        "eqsat_opt.ir.ops.polynomials",
+        "eqsat_opt.ir.ops.index.polynomials",
         "return divide(-rest, factor) if factor.terms else None",
         "return divide(rest, factor) if factor.terms else None",
         (_PARTS,),

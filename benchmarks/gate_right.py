@@ -18,8 +18,8 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
-from eqsat_opt.certification import verify
-from eqsat_opt.children import end_with_parent
+from eqsat_opt.common.child_processes import end_with_parent
+from eqsat_opt.lab.certification import verify
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rulebooks import read_rulebook
 

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from eqsat_opt.errors import EqsatError
-from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.graph.graph import attributes
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
 

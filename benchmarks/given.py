@@ -13,8 +13,8 @@ from pathlib import Path
 import onnx
 
 from benchmarks import unrolled
-from eqsat_opt import zoo
-from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.lab import zoo
 
 __all__ = ["given", "title"]
 

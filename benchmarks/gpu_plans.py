@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 import eqsat_opt
-from eqsat_opt import zoo
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
+from eqsat_opt.lab import zoo
 from eqsat_opt.runtime.backends.launching import alignment_bytes, load_launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.profile import load_profile

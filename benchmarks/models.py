@@ -24,12 +24,12 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from eqsat_opt import zoo
 from eqsat_opt.api import run
+from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import EqsatError
-from eqsat_opt.files import Scratch
-from eqsat_opt.options import Options
-from eqsat_opt.report import Report
+from eqsat_opt.lab import zoo
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.launching import launcher_names
 from eqsat_opt.runtime.backends.native.library import missing

@@ -43,18 +43,19 @@ from rich.console import Console
 
 from benchmarks.given import given, title
 from benchmarks.rows import Rows, geometric_mean
-from eqsat_opt import api, zoo
-from eqsat_opt.contest.compare import Reference
-from eqsat_opt.deadline import Deadline
+from eqsat_opt import api
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.egraph import Budget
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.numerics import Numerics
-from eqsat_opt.optimising import objective_of, open_pricer
-from eqsat_opt.options import Options
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.lab import zoo
+from eqsat_opt.pipeline.objective import objective_of
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.prices import open_pricer
+from eqsat_opt.pipeline.report.forms import Tuned
 from eqsat_opt.proving.selection import load_rules
-from eqsat_opt.report import Tuned
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import library_path
 from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
@@ -65,6 +66,7 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_o
 from eqsat_opt.runtime.backends.tuned_file import open_as_raced
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.select.proposal import SearchOptions, propose, repropose
+from eqsat_opt.validation.compare import Reference
 
 CNNS = ["alexnet", "inception_v3", "nasnet_a", "resnet50", "resnext50", "squeezenet", "vgg19"]
 

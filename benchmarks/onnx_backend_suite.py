@@ -30,10 +30,10 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner as SuiteRunner
 
 from eqsat_opt.api import run
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import EqsatError
-from eqsat_opt.files import write_whole
-from eqsat_opt.ir.onnx_export import export_model, model_proto
-from eqsat_opt.options import Options
+from eqsat_opt.ir.onnx.exporter import export_model, model_proto
+from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
 __all__ = [

@@ -20,17 +20,17 @@ from benchmarks.isolated import attempt
 from benchmarks.own_error import tolerated_error
 from benchmarks.rows import geometric_mean
 from eqsat_opt import api
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.files import write_whole
-from eqsat_opt.ir.coverage import coverage_of
-from eqsat_opt.ir.fixing import fixed_model
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.onnx_save import save_model
-from eqsat_opt.ir.sizes import other_sizes, size_sets
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.optimising import normalised
-from eqsat_opt.options import Options
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.files.save import save_model
+from eqsat_opt.ir.onnx.fixed_sizes import fixed_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.coverage import coverage_of
+from eqsat_opt.ir.sizes.sizes import other_sizes, size_sets
+from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.pipeline.imported import normalised
+from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
@@ -48,7 +48,7 @@ _TOLERATED, _TOLERATED_S = 1.2, 1.0
 _START_S = 60.0
 """For imports and for the runs of the original, beside the budget and the race."""
 
-_MODULES = ("eqsat_opt.api", "eqsat_opt.optimising", "benchmarks.outcomes")
+_MODULES = ("eqsat_opt.api", "eqsat_opt.pipeline.optimise", "benchmarks.outcomes")
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,17 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 
-from eqsat_opt import api, zoo
+from eqsat_opt import api
+from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import PlanError
-from eqsat_opt.files import Scratch
 from eqsat_opt.ir import import_model, load_model
-from eqsat_opt.ir.graph import Graph, Node
-from eqsat_opt.ir.stored_tensors import stored_tensors
-from eqsat_opt.options import Options
-from eqsat_opt.plans import differences, load_plan, plan_model
+from eqsat_opt.ir.graph.graph import Graph, Node
+from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.testing.graphs import evaluate
+from eqsat_opt.lab.testing.plans import MUTATIONS, branching_graph, judge, mutants
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.plans import differences, load_plan, plan_model
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime
 from eqsat_opt.runtime.backends.ort.launcher import Segment
@@ -52,9 +55,7 @@ from eqsat_opt.runtime.plan.constants import Tensors, make_constants
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import make_plan
-from eqsat_opt.select.planning import placements
-from eqsat_opt.testing.graphs import evaluate
-from eqsat_opt.testing.plans import MUTATIONS, branching_graph, judge, mutants
+from eqsat_opt.select.rebuilding.planning import placements
 
 _VERDICTS = ("refused", "harmless", "changes an output", "missed")
 _PER_PLAN = 4 * len(MUTATIONS)

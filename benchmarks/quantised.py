@@ -36,9 +36,9 @@ from rich.table import Table
 from benchmarks.quantised_models import RECIPES
 from benchmarks.quantised_models import build as build_model
 from eqsat_opt.api import run
-from eqsat_opt.contest.race import race
 from eqsat_opt.errors import EqsatError
-from eqsat_opt.options import Options
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.racing.race import race
 from eqsat_opt.runtime.backends.ort.config import level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 from eqsat_opt.runtime.backends.tuned_file import is_tuned, open_as_raced

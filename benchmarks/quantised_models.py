@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._encoder import encoder_layer
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.zoo._builder import GraphBuilder, Value
-from eqsat_opt.zoo._encoder import encoder_layer
 
 __all__ = ["NETWORKS", "RECIPES", "Recipe", "build", "quantise"]
 

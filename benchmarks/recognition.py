@@ -29,13 +29,13 @@ from eqsat_opt.egraph.recognition.readout import FUSED
 from eqsat_opt.egraph.recognition.recognise import Recognition, recognise
 from eqsat_opt.egraph.saturation.saturate import Budget, Saturation, saturate_windows
 from eqsat_opt.egraph.terms import Lowered, TermNode
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.lab.testing.eclasses import check_eclasses
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
-from eqsat_opt.testing.eclasses import check_eclasses
 
 __all__ = ["Outcome", "is_spelled", "search"]
 

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.given import given, title
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.runtime.backends.native.library import missing, with_kernels
 from eqsat_opt.runtime.backends.native.region_library import with_regions
 from eqsat_opt.runtime.backends.native.sites import with_names

@@ -20,20 +20,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from eqsat_opt import zoo
 from eqsat_opt.egraph import Budget, Saturation, saturate
 from eqsat_opt.egraph.derivation.derive import Prover
 from eqsat_opt.egraph.loading.siblings import SEED_RULE
 from eqsat_opt.errors import EqsatError
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.testing.redundancy import redundant
 from eqsat_opt.proving.taso import read_taso, to_rule
 from eqsat_opt.rules.axioms import EQUATIONS, axioms
 from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
-from eqsat_opt.testing.redundancy import redundant
 
 OFF = (Phase.SIBLINGS, Phase.DERIVATION)
 """Phases that saturation does not run."""

@@ -24,16 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.isolated import fresh
-from eqsat_opt import api, zoo
+from eqsat_opt import api
 from eqsat_opt.api import resolve
 from eqsat_opt.cost.operators import analytic_price
 from eqsat_opt.egraph import saturate
 from eqsat_opt.extract import Objective, extract
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.options import Options
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.sizes.sizes import Sizes
+from eqsat_opt.lab import zoo
+from eqsat_opt.pipeline.options import Options
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.runtime.backends.ort.backend import OrtBackend
 from eqsat_opt.select import PricedCandidates, tile
@@ -126,7 +127,7 @@ def measure_memory(size_bytes: int) -> dict[str, float]:
 
 def measure_recurrent(search_s: float = 60.0) -> dict[str, object]:
     """The models whose merged kernels pay only together, so that extraction is hard."""
-    from eqsat_opt import zoo
+    from eqsat_opt.lab import zoo
 
     result: dict[str, object] = {}
     for name in ("sru", "nasrnn"):

@@ -24,28 +24,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from eqsat_opt.api import resolve
-from eqsat_opt.comparison.engines import EqSat
-from eqsat_opt.comparison.operators import operator_graph
-from eqsat_opt.comparison.representation import covered_by, visited
-from eqsat_opt.comparison.results import totals
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.egraph import Budget as Saturation
 from eqsat_opt.egraph import lower
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.numerics import Numerics
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.lab.comparison.engines import EqSat
+from eqsat_opt.lab.comparison.operators import operator_graph
+from eqsat_opt.lab.comparison.representation import covered_by, visited
+from eqsat_opt.lab.comparison.results import totals
+from eqsat_opt.lab.search import Budget, Frame, MetaFlow, Offered, Prices, Search
+from eqsat_opt.lab.search.methods.dpp import Dpp
+from eqsat_opt.lab.search.methods.enumeration import Enumeration
+from eqsat_opt.lab.search.methods.exhaustive import Exhaustive
+from eqsat_opt.lab.search.methods.pruning import Pruning
+from eqsat_opt.lab.search.methods.sampling import Sampling
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
-from eqsat_opt.search import Budget, Frame, MetaFlow, Offered, Prices, Search
-from eqsat_opt.search.dpp import Dpp
-from eqsat_opt.search.enumeration import Enumeration
-from eqsat_opt.search.exhaustive import Exhaustive
-from eqsat_opt.search.pruning import Pruning
-from eqsat_opt.search.sampling import Sampling
 
 _ALPHAS = (1.0, 1.02, 1.05, 1.08, 1.12)
 _MODELS = ("alexnet", "vgg16", "inception_e", "resnet18")

@@ -48,22 +48,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.isolated import fresh
-from eqsat_opt import zoo
 from eqsat_opt.api import resolve
-from eqsat_opt.comparison.operators import operator_graph
-from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.egraph.engine.driver import Engine
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.comparison.operators import operator_graph
+from eqsat_opt.lab.comparison.saturated import saturated
+from eqsat_opt.lab.search import Budget as SearchBudget
+from eqsat_opt.lab.search import Frame, MetaFlow, Offered, Prices
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules.rule import Phase
 from eqsat_opt.runtime.devices.profile import load_profile
-from eqsat_opt.search import Budget as SearchBudget
-from eqsat_opt.search import Frame, MetaFlow, Offered, Prices
 
 _RUNS = 3
 

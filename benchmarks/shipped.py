@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.outcomes import Outcome, Settings, gather, line_of, summary_lines
-from eqsat_opt.files import Scratch
+from eqsat_opt.common.files import Scratch
 
 __all__ = ["main", "models_below"]
 

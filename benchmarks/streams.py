@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from eqsat_opt import zoo
-from eqsat_opt.comparison.results import MOST_NOISE
-from eqsat_opt.contest.race import race
 from eqsat_opt.ir import load_model
-from eqsat_opt.plans import load_plan, plan_model
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.comparison.results import MOST_NOISE
+from eqsat_opt.pipeline.plans import load_plan, plan_model
+from eqsat_opt.racing.race import race
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.protocol import Event, Launched
 from eqsat_opt.runtime.devices.threaded import ThreadedHost

@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.subtle_models import MODELS, REORDERED
-from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.validation.compare import Reference, differences
 
 __all__ = ["FAULTS", "Tally", "false_alarms", "injected"]
 

@@ -44,9 +44,9 @@ from benchmarks.comparison import (
 )
 from benchmarks.isolated import attempt
 from benchmarks.optimisers import OPTIMISERS
-from eqsat_opt.contest.race import RaceResult, race
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.files import write_whole
+from eqsat_opt.racing.race import RaceResult, race
 from eqsat_opt.runtime.backends.ort.config import level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs

@@ -32,10 +32,10 @@ from benchmarks.optimisers import OPTIMISERS
 from benchmarks.own_error import tolerated_error
 from benchmarks.rows import Rows, geometric_mean
 from eqsat_opt import api
-from eqsat_opt.contest.race import race
-from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.options import Options
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.racing.race import race
+from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.runtimes import load_runtime

@@ -12,14 +12,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from eqsat_opt.deferral import defer_sympy
+from eqsat_opt.common.deferral import defer_sympy
 
 if TYPE_CHECKING:
     from eqsat_opt.api import Result, bench, explain, optimize
-    from eqsat_opt.options import Options
-    from eqsat_opt.plans import load_plan, plan_model
-    from eqsat_opt.report import Report
-    from eqsat_opt.serving import native_library, session
+    from eqsat_opt.pipeline.options import Options
+    from eqsat_opt.pipeline.plans import load_plan, plan_model
+    from eqsat_opt.pipeline.report.report import Report
+    from eqsat_opt.pipeline.serving import native_library, session
 
 __all__ = [
     "Options",
@@ -40,16 +40,16 @@ __version__ = "0.1.0"
 defer_sympy()
 
 _HOMES = {
-    "Options": "eqsat_opt.options",
-    "Report": "eqsat_opt.report",
+    "Options": "eqsat_opt.pipeline.options",
+    "Report": "eqsat_opt.pipeline.report.report",
     "Result": "eqsat_opt.api",
     "bench": "eqsat_opt.api",
     "explain": "eqsat_opt.api",
-    "load_plan": "eqsat_opt.plans",
-    "native_library": "eqsat_opt.serving",
+    "load_plan": "eqsat_opt.pipeline.plans",
+    "native_library": "eqsat_opt.pipeline.serving",
     "optimize": "eqsat_opt.api",
-    "plan_model": "eqsat_opt.plans",
-    "session": "eqsat_opt.serving",
+    "plan_model": "eqsat_opt.pipeline.plans",
+    "session": "eqsat_opt.pipeline.serving",
 }
 
 if not TYPE_CHECKING:  # a visible __getattr__ would make every misspelt name type-check

@@ -1,6 +1,8 @@
 """The public functions: optimise a model, explain what happened, compare two models.
 
 They set the deadline, read the model and write the result; the work is in `optimising`.
+
+It is long because each public function explains all of its arguments.
 """
 
 from __future__ import annotations
@@ -17,37 +19,30 @@ from typing import TYPE_CHECKING, Any, overload
 import onnx
 import onnx_ir
 
-from eqsat_opt.containment import Faults
-from eqsat_opt.contest.compare import Difference, Reference, differences
-from eqsat_opt.contest.entrants import ORIGINAL
-from eqsat_opt.contest.race import race
-from eqsat_opt.contest.race_result import RaceResult
-from eqsat_opt.deadline import Deadline
-from eqsat_opt.destination import Destination, Output
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.faults import Faults
 from eqsat_opt.errors import EqsatError, InternalError, ModelError, OptionError, PlanError
-from eqsat_opt.explanation import Explanation
-from eqsat_opt.inventory import inventory
-from eqsat_opt.ir.external import files_read_by
-from eqsat_opt.ir.fixing import fixed_model
-from eqsat_opt.ir.onnx_export import to_same_type
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.sizes import size_sets
-from eqsat_opt.optimising import (
-    PLANNING,
-    TUNING,
-    AnyModel,
-    Outcome,
-    Progress,
-    Stages,
-    energy_source,
-    objective_of,
-    optimise,
-    session_options,
-)
-from eqsat_opt.options import Options, chosen_options
-from eqsat_opt.report import Hint, Report
-from eqsat_opt.reporting import find_hints, rule_notes
+from eqsat_opt.ir.onnx.exporter import to_same_type
+from eqsat_opt.ir.onnx.files.external import files_read_by
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.fixed_sizes import fixed_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.sizes.sizes import size_sets
+from eqsat_opt.pipeline.destination import Destination, Output
+from eqsat_opt.pipeline.inventory import inventory
+from eqsat_opt.pipeline.objective import objective_of
+from eqsat_opt.pipeline.optimise import PLANNING, TUNING, AnyModel, optimise
+from eqsat_opt.pipeline.options import Options, chosen_options
+from eqsat_opt.pipeline.prices import energy_source
+from eqsat_opt.pipeline.report import find_hints, rule_notes
+from eqsat_opt.pipeline.report.explanation import Explanation
+from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.report.values import Hint
+from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
+from eqsat_opt.pipeline.terms import session_options
+from eqsat_opt.racing.entrants import ORIGINAL
+from eqsat_opt.racing.race import race
+from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
@@ -71,10 +66,11 @@ from eqsat_opt.select.stages import (
     write_stage,
 )
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
+from eqsat_opt.validation.compare import Difference, Reference, differences
 
 if TYPE_CHECKING:
-    from eqsat_opt.comparison import CompareSettings, Comparison
-    from eqsat_opt.experiments import Cell, Reply, Sweep, Verification
+    from eqsat_opt.lab.comparison import CompareSettings, Comparison
+    from eqsat_opt.lab.experiments import Cell, Reply, Sweep, Verification
 
 __all__ = [
     "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
@@ -116,7 +112,7 @@ def resolve(model: AnyModel) -> AnyModel:
         OptionError: the zoo has no such model.
     """
     if isinstance(model, str) and model.startswith("zoo:"):
-        from eqsat_opt import zoo
+        from eqsat_opt.lab import zoo
 
         return zoo.build_named(model.removeprefix("zoo:"))
     if not isinstance(model, str | os.PathLike | onnx.ModelProto | onnx_ir.Model):
@@ -167,7 +163,7 @@ def _run(
 ) -> Result:
     require_custom_ops(options.custom_ops)
     if options.tuned is not None or options.runtimes:  # half of the package hangs on these two
-        from eqsat_opt.tuned_form import (
+        from eqsat_opt.pipeline.forms.tuned import (
             PORTABLE_SHARE,
             require_runtimes,
             tuned_destination,
@@ -176,7 +172,7 @@ def _run(
 
         require_runtimes(options)
     if options.plan is not None:
-        from eqsat_opt.plan_form import PLAN_SHARE, require_plan, with_plan
+        from eqsat_opt.pipeline.forms.plan import PLAN_SHARE, require_plan, with_plan
 
         require_plan(options, model, output, options.tuned)
     for backend in options.portable_backends:
@@ -309,7 +305,7 @@ def optimize(
             changed.
         report: return a :class:`Result` with the report instead of the bare model.
         output: for a path, where to write; ``NAME.opt.onnx`` beside it otherwise.
-        options: fields of :class:`~eqsat_opt.options.Options`; ``budget`` is short for
+        options: fields of :class:`~eqsat_opt.pipeline.options.Options`; ``budget`` is short for
             ``budget_s``.
 
     Returns:
@@ -335,7 +331,8 @@ def bench(
         first: a model, as for :func:`optimize`.
         second: another one, of the same inputs and outputs.
         options: ``budget_s`` is the length of the race.
-        keywords: fields of :class:`~eqsat_opt.options.Options` that differ from ``options``.
+        keywords: fields of :class:`~eqsat_opt.pipeline.options.Options` that differ from
+            ``options``.
 
     Raises:
         ModelError: a model cannot be read.
@@ -411,7 +408,8 @@ def explain(
         model: as for :func:`optimize`.
         options: all choices; ``race`` and ``check`` have no effect.
         progress: called with a stage and a detail.
-        keywords: fields of :class:`~eqsat_opt.options.Options` that differ from ``options``.
+        keywords: fields of :class:`~eqsat_opt.pipeline.options.Options` that differ from
+            ``options``.
 
     Raises:
         ModelError, OptionError: see :func:`run`.
@@ -470,7 +468,8 @@ def stage(
         options: all choices; ``race`` and ``check`` have no effect, and for the first two nothing
             is measured.
         progress: called with a stage and a detail.
-        keywords: fields of :class:`~eqsat_opt.options.Options` that differ from ``options``.
+        keywords: fields of :class:`~eqsat_opt.pipeline.options.Options` that differ from
+            ``options``.
 
     Returns:
         A value that prints itself; :func:`write_stage` stores it, :func:`read_stage` reads it.
@@ -513,8 +512,8 @@ def compare(
         ModelError, OptionError, RuleError: see :func:`run`.
         RuntimeFailed: no process can be started.
     """
-    from eqsat_opt.comparison import CompareSettings
-    from eqsat_opt.experiments import compare_apart
+    from eqsat_opt.lab.comparison import CompareSettings
+    from eqsat_opt.lab.experiments import compare_apart
 
     options = chosen_options(options, {})
     require_custom_ops(options.custom_ops)
@@ -535,7 +534,7 @@ def read_sweep(path: str) -> Sweep:
         OptionError: the file cannot be read, or says something that has no meaning.
         ModelError: a model is not there.
     """
-    from eqsat_opt import experiments
+    from eqsat_opt.lab import experiments
 
     return experiments.read_sweep(path)
 
@@ -562,7 +561,7 @@ def run_sweep(
         StageError: a file of the folder is damaged, or cannot be written.
         RuntimeFailed: some cells did not come back; what did is stored.
     """
-    from eqsat_opt import experiments
+    from eqsat_opt.lab import experiments
 
     return experiments.run_sweep(sweep, folder, executor, resume=resume, told=told)
 
@@ -574,6 +573,6 @@ def verify_saved(path: str) -> Verification:
         ModelError: the file is no model.
         OptionError: it was not saved by a comparison, or prices were measured.
     """
-    from eqsat_opt import experiments
+    from eqsat_opt.lab import experiments
 
     return experiments.verify_saved(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.isolated import attempt
-from eqsat_opt.files import write_whole
+from eqsat_opt.common.files import write_whole
 
 __all__ = ["RECORD", "build", "missing_libraries", "read_record"]
 

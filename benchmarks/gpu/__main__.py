@@ -28,9 +28,9 @@ from benchmarks.gpu.results import Results
 from benchmarks.gpu.running import Children, crew_of, run_units
 from benchmarks.gpu.steps import SHARES, TOGETHER, units_of
 from benchmarks.gpu.unit import STEPS, Task, Unit
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import EqsatError, OptionError, printable
-from eqsat_opt.precision import Precision
 
 BUDGET_S = 480.0
 REHEARSAL_S = 40.0

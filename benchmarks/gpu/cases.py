@@ -12,11 +12,11 @@ from dataclasses import replace
 from benchmarks.gpu.kernels import alone
 from benchmarks.gpu.prepared import KernelPlan, Way, encoded
 from eqsat_opt.errors import EqsatError
-from eqsat_opt.ir.forms import PLAIN
-from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.graph.graph import attributes
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import OPS
-from eqsat_opt.ir.types import StaticType, TensorType, require_static
+from eqsat_opt.ir.values.forms import PLAIN
+from eqsat_opt.ir.values.types import StaticType, TensorType, require_static
 from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.plan.files import plan_to_json
 from eqsat_opt.runtime.plan.places import Array

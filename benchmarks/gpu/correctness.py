@@ -26,12 +26,12 @@ from benchmarks.gpu.prepared import (
     read_prepared,
 )
 from benchmarks.gpu.unit import FIRST, Bench, Task, Unit
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.evaluation import evaluate_kernel
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.precision import Precision
+from eqsat_opt.ir.graph.evaluation import evaluate_kernel
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.places import Array

@@ -28,7 +28,7 @@ from benchmarks.gpu.prepared import (
     read_prepared,
 )
 from benchmarks.gpu.unit import Bench, Task, Unit
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
 from eqsat_opt.runtime.devices.profile import load_profile

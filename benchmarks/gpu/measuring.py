@@ -12,9 +12,9 @@ from benchmarks.gpu.prepared import KernelPlan, kernel_constants, kernel_feeds, 
 from benchmarks.gpu.results import read_results, results_path
 from benchmarks.gpu.timing import by_turns, runs_for
 from benchmarks.gpu.unit import FIRST, Bench, Sampler, Task, Unit
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.ir.commuted import commuted_key
-from eqsat_opt.precision import Precision
+from eqsat_opt.ir.graph.commuted_kernels import commuted_key
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.plan import Plan
 

@@ -17,12 +17,12 @@ from benchmarks.gpu.prepared import Prepared, read_prepared
 from benchmarks.gpu.results import read_results, results_path
 from benchmarks.gpu.tables import tables
 from benchmarks.gpu.unit import STEPS
+from eqsat_opt.common.codecs import write_document
+from eqsat_opt.common.files import write_whole
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow
 from eqsat_opt.cost.recorded import RecordedDevice, recorded_to_json
-from eqsat_opt.documents import write_document
 from eqsat_opt.errors import OptionError, StageError
-from eqsat_opt.files import write_whole
-from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cublaslt import recorded as cublaslt
 from eqsat_opt.runtime.backends.cublaslt.recorded import Support, support_bytes
 from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded, table_bytes

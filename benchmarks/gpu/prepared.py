@@ -19,12 +19,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eqsat_opt import zoo
-from eqsat_opt.documents import Document
+from eqsat_opt.common.codecs import Document
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import StageError, reason
-from eqsat_opt.files import write_whole
-from eqsat_opt.ir.stored_tensors import stored_tensors
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
+from eqsat_opt.ir.values.types import numpy_dtype
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.testing.reference import ReferenceSession
 from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import Tensors, Weights, make_constants
@@ -32,7 +33,6 @@ from eqsat_opt.runtime.plan.files import plan_from_json
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Plan, Stored
-from eqsat_opt.testing.reference import ReferenceSession
 
 __all__ = [
     "MOST_BYTES", "KernelPlan", "ModelPlan", "Prepared", "Scale", "Way", "encoded",

@@ -18,18 +18,18 @@ from benchmarks.gpu.prepared import (
     model_of,
     write_prepared,
 )
-from eqsat_opt import zoo
-from eqsat_opt.containment import Faults
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.faults import Faults
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.cost.on_device import plan_times_us
 from eqsat_opt.cost.recorded import load_recorded
-from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import OptionError, PlanError
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.sizes import size_sets
-from eqsat_opt.optimising import optimise
-from eqsat_opt.options import Options
-from eqsat_opt.plan_form import device_drafts
-from eqsat_opt.precision import Precision
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.sizes.sizes import size_sets
+from eqsat_opt.lab import zoo
+from eqsat_opt.pipeline.forms.plan import device_drafts
+from eqsat_opt.pipeline.optimise import optimise
+from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import recorded

@@ -20,8 +20,8 @@ from benchmarks.gpu.prepared import (
 )
 from benchmarks.gpu.timing import Timed, by_turns
 from benchmarks.gpu.unit import Bench, Task, Unit
-from eqsat_opt.ir.dims import literal
-from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.graph.graph import attributes
+from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
 from eqsat_opt.runtime.backends.cudnn.spec import spec_from_json

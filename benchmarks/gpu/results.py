@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.unit import STEPS
-from eqsat_opt.documents import read_document
+from eqsat_opt.common.codecs import read_document
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import StageError
-from eqsat_opt.files import write_whole
 
 __all__ = ["FORMAT", "MOST_BYTES", "Results", "read_results", "results_path"]
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.unit import Unit
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.child import Child, ending_text
 
 __all__ = ["Children", "children_of", "crew_of", "run_units"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.gpu.unit import Sampler
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["MOST_ROUNDS", "Timed", "by_turns", "runs_for"]

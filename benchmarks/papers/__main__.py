@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from eqsat_opt import api
-from eqsat_opt.comparison import CompareSettings, Comparison, MethodResult, parse_budget
 from eqsat_opt.errors import EqsatError
-from eqsat_opt.options import Options
+from eqsat_opt.lab.comparison import CompareSettings, Comparison, MethodResult, parse_budget
+from eqsat_opt.pipeline.options import Options
 
 __all__ = ["Figure", "change", "order", "tables"]
 

@@ -19,21 +19,12 @@ import typer
 from typer.main import get_command
 
 from eqsat_opt import __version__
-from eqsat_opt.cli import (
-    bench,
-    compare,
-    devices,
-    explain,
-    extract,
-    optimize,
-    plan,
-    profile,
-    rules,
-    zoo,
-)
+from eqsat_opt.cli import bench, devices, explain, optimize, plan, profile, rules, zoo
 from eqsat_opt.cli import (
     run as run_command,
 )
+from eqsat_opt.cli.compare import compare
+from eqsat_opt.cli.extract import extract
 from eqsat_opt.cli.session import Session
 from eqsat_opt.cli.signals import ended_by, ending_signals
 from eqsat_opt.errors import EqsatError, printable

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from eqsat_opt.common.paths import same_file
 from eqsat_opt.cost.metrics import metric_names
 from eqsat_opt.errors import OptionError
-from eqsat_opt.options import Options
-from eqsat_opt.paths import same_file
+from eqsat_opt.pipeline.options import Options
 
 __all__ = [
     "Alternatives",

@@ -17,7 +17,7 @@ from eqsat_opt.cli.session import (
     write_json,
 )
 from eqsat_opt.errors import CheckFailed
-from eqsat_opt.options import Options
+from eqsat_opt.pipeline.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,7 +124,7 @@ def _race_terms(race: RaceResult) -> str:
 def _race_table(race: RaceResult, names: Mapping[str, str]) -> Table:
     from rich.text import Text
 
-    from eqsat_opt.wording import amount_text, plain_table, time_text
+    from eqsat_opt.common.text import amount_text, plain_table, time_text
 
     energy = ("energy",) if race.meter else ()
     titles = ("", "model", "best", "median", "spread", "ratio", *energy, "note")
@@ -144,7 +144,7 @@ def _race_table(race: RaceResult, names: Mapping[str, str]) -> Table:
 def _output_table(outputs: Sequence[Difference]) -> Table:
     from rich.text import Text
 
-    from eqsat_opt.wording import plain_table
+    from eqsat_opt.common.text import plain_table
 
     table = plain_table("output", "max abs", "max rel", "tolerance", "", right=slice(1, 4))
     for output in outputs:

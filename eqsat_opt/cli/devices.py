@@ -56,7 +56,7 @@ def _devices(
 @app.command("list")
 def _list(json: a.Json = None, debug: a.Debug = False) -> None:
     """List what --target may name: this machine, profiles, and what was recorded elsewhere."""
-    from eqsat_opt.targets import targets
+    from eqsat_opt.pipeline.targets import targets
 
     check_writable(json)
     found = targets()
@@ -66,7 +66,7 @@ def _list(json: a.Json = None, debug: a.Debug = False) -> None:
         return
     from rich.text import Text
 
-    from eqsat_opt.wording import plain_table
+    from eqsat_opt.common.text import plain_table
 
     table = plain_table("name", "kind", "device", "known")
     for one in found:
@@ -86,7 +86,7 @@ def _show(
     debug: a.Debug = False,
 ) -> None:
     """Show the figures of a device, each with its unit and where it is from."""
-    from eqsat_opt.targets import describe_target
+    from eqsat_opt.pipeline.targets import describe_target
 
     check_writable(json)
     facts = describe_target(name)
@@ -96,7 +96,7 @@ def _show(
         return
     from rich.text import Text
 
-    from eqsat_opt.wording import plain_table
+    from eqsat_opt.common.text import plain_table
 
     console = output_console()
     console.print(f"{facts['name']}: {facts['title']}, {facts['kind']}", soft_wrap=True)
@@ -160,7 +160,7 @@ def _import(
     debug: a.Debug = False,
 ) -> None:
     """Keep a device under a name that --target knows then, whole or not at all."""
-    from eqsat_opt.targets import import_target
+    from eqsat_opt.pipeline.targets import import_target
 
     done = import_target(file, name, base=profile, machine=machine, threads=threads)
     context.ensure_object(Session).written = done.path

@@ -17,9 +17,9 @@ from eqsat_opt.cli.session import (
     write_json,
     write_text,
 )
-from eqsat_opt.documents import document_text
+from eqsat_opt.common.codecs import document_text
 from eqsat_opt.errors import OptionError
-from eqsat_opt.options import Options
+from eqsat_opt.pipeline.options import Options
 
 __all__ = ["explain_model"]
 

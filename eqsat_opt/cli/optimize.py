@@ -20,7 +20,7 @@ from eqsat_opt.cli.session import (
     write_json,
 )
 from eqsat_opt.errors import OptionError
-from eqsat_opt.options import Options
+from eqsat_opt.pipeline.options import Options
 
 __all__ = ["optimize_model"]
 

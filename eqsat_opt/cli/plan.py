@@ -9,8 +9,8 @@ import typer
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.plotting import check_plot
 from eqsat_opt.cli.session import Session, check_writable, output_console, write_json
+from eqsat_opt.common.text import bytes_text, counted, plain_table, time_text
 from eqsat_opt.errors import OptionError
-from eqsat_opt.wording import bytes_text, counted, plain_table, time_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,7 +73,7 @@ def _make(
     sets = a.parse_shapes(input_shape or ())
     if len(sets) > 1:
         raise OptionError("a plan is for one set of sizes; give each name once")
-    from eqsat_opt import plans
+    from eqsat_opt.pipeline import plans
 
     plan = plans.plan_model(
         resolved(model), backend=backend, shapes=sets[0], streams=streams, target=target
@@ -104,7 +104,7 @@ def _show(
         check_writable(file, [plan], noun="the plan")
     if plot is not None and json not in (None, "-"):
         check_writable(plot, [json], noun="the JSON file of --json")
-    from eqsat_opt import plans
+    from eqsat_opt.pipeline import plans
 
     facts = plans.describe_plan(plans.read_plan(plan))
     if json is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eqsat_opt.cli.plotting import save_figure
-from eqsat_opt.wording import time_text
+from eqsat_opt.common.text import time_text
 
 __all__ = ["draw_timeline"]
 

@@ -6,8 +6,8 @@ import io
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import OptionError
-from eqsat_opt.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -54,7 +54,7 @@ def _show(
     from rich.table import Table
     from rich.text import Text
 
-    from eqsat_opt.wording import bytes_text, count_text, time_text
+    from eqsat_opt.common.text import bytes_text, count_text, time_text
 
     console = output_console()
     grid = Table.grid(padding=(0, 2))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eqsat_opt.children import end_with_parent
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.rules_table import (
     level_of,
@@ -23,12 +22,13 @@ from eqsat_opt.cli.rules_table import (
     standing_json,
 )
 from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
+from eqsat_opt.common.child_processes import end_with_parent
 from eqsat_opt.errors import OptionError, RuleError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from eqsat_opt.certification import Outcome
+    from eqsat_opt.lab.certification import Outcome
     from eqsat_opt.rules.rule import Rule
 
 __all__ = ["app"]
@@ -70,7 +70,7 @@ def _list(
     debug: a.Debug = False,
 ) -> None:
     """List the rules of the book with what is certified of each; the filters add up."""
-    from eqsat_opt.certification import LEVELS
+    from eqsat_opt.lab.certification import LEVELS
     from eqsat_opt.proving.selection import standings
     from eqsat_opt.rules.library import FAMILIES
     from eqsat_opt.rules.rule import Numerics, Phase
@@ -135,7 +135,7 @@ def _show(
 @contextmanager
 def _workers(jobs: int) -> Iterator[Executor]:
     """A pool of fresh processes, which import the rules but not this command line."""
-    from eqsat_opt.certification import SerialExecutor
+    from eqsat_opt.lab.certification import SerialExecutor
 
     if jobs == 1:
         yield SerialExecutor()
@@ -175,7 +175,7 @@ def _chosen(names: Sequence[str]) -> list[Rule]:
 
 
 def _run(rules: Sequence[Rule], level: int, jobs: int, quiet: bool) -> list[Outcome]:
-    from eqsat_opt.certification import verify
+    from eqsat_opt.lab.certification import verify
     from eqsat_opt.proving.selection import book_certificates
     from eqsat_opt.rules.library import FAMILIES, families
 
@@ -226,7 +226,7 @@ def _verify(
     """Verify rules of the book again, and say what is wrong with each that fails."""
     from time import perf_counter
 
-    from eqsat_opt.certification import LEVELS, write_book
+    from eqsat_opt.lab.certification import LEVELS, write_book
 
     if level not in LEVELS:
         raise OptionError(f"--level {level} does not exist; give 1, 2 or 3")
@@ -289,8 +289,8 @@ def _import(
 ) -> None:
     """Print each rule of a file and what the gate says; exit code 1 if it refuses one."""
     from eqsat_opt.proving.admission import check_claims, claims_beside
+    from eqsat_opt.proving.certificates.cache import keep
     from eqsat_opt.proving.certificates.certificate import certificates_beside, write_certificates
-    from eqsat_opt.proving.certificates.kept import keep
     from eqsat_opt.rules.library import read_users_rules
 
     if level not in (None, 1, 2):
@@ -338,7 +338,7 @@ def _import(
 
 def _classify(path: Path, json: str | None, quiet: bool) -> None:
     """TASO's rules are derived from ours or refuted; either way each is shown."""
-    from eqsat_opt.conformance import classify
+    from eqsat_opt.lab.conformance import classify
 
     with stage_progress(quiet or json == "-") as show:
         found = classify(path, progress=lambda done, of, what: show(f"{done} of {of}", what))

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.cli.session import output_console
-from eqsat_opt.wording import counted
+from eqsat_opt.common.text import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from eqsat_opt.certification import Outcome
+    from eqsat_opt.lab.certification import Outcome
     from eqsat_opt.proving.certificates.certificate import Certificate
     from eqsat_opt.proving.selection import Standing
 

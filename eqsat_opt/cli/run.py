@@ -9,9 +9,9 @@ import typer
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.plan import PlanFile, resolved
 from eqsat_opt.cli.session import Session, check_writable
+from eqsat_opt.common.files import replacing
+from eqsat_opt.common.paths import shown
 from eqsat_opt.errors import CheckFailed, OptionError, reason
-from eqsat_opt.files import replacing
-from eqsat_opt.paths import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ def run_plan(
 ) -> None:
     """Run a plan once."""
     check_writable(outputs, [plan, model, inputs])
-    from eqsat_opt import plans
+    from eqsat_opt.pipeline import plans
 
     executable = plans.load_plan(plan, resolved(model))
     feeds = _read_arrays(inputs)

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eqsat_opt.common.files import write_whole
+from eqsat_opt.common.paths import obstacle, same_file
+from eqsat_opt.common.text import stage_text
 from eqsat_opt.errors import OptionError, reason
-from eqsat_opt.files import write_whole
-from eqsat_opt.paths import obstacle, same_file
-from eqsat_opt.wording import stage_text
 
 if TYPE_CHECKING:
     from rich.console import Console

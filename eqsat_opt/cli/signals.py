@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from eqsat_opt.cli.session import Session
-from eqsat_opt.files import remove_unfinished
+from eqsat_opt.common.files import remove_unfinished
 
 __all__ = ["ended_by", "ending_signals"]
 

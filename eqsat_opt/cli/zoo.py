@@ -14,8 +14,8 @@ from eqsat_opt.cli.session import (
     output_console,
     write_json,
 )
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import OptionError
-from eqsat_opt.files import write_whole
 
 __all__ = ["app"]
 
@@ -28,14 +28,14 @@ app.callback(invoke_without_command=True)(a.show_help)
 @app.command("list")
 def _list(json: a.Json = None, debug: a.Debug = False) -> None:
     """List the models; to other commands each is `zoo:NAME`, `zoo:NAME@tiny` or `zoo:NAME@n=4`."""
-    from eqsat_opt import zoo
+    from eqsat_opt.lab import zoo
 
     models = [zoo.describe(name) for name in zoo.names()]
     if json is not None:
         write_json({"models": [asdict(model) for model in models]}, json)
     if json == "-":
         return
-    from eqsat_opt.wording import count_text, plain_table
+    from eqsat_opt.common.text import count_text, plain_table
 
     titles = ("name", "title", "operators", "parameters", "source")
     table = plain_table(*titles, right=slice(2, 4))
@@ -64,7 +64,7 @@ def _build(
 ) -> None:
     """Build a model and write it to a file."""
     check_writable(output)
-    from eqsat_opt import zoo
+    from eqsat_opt.lab import zoo
 
     name = name.removeprefix("zoo:")
     model = zoo.build_named(name, seed=seed)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.metrics import ENERGY, TIME, WORKSPACE
 from eqsat_opt.cost.quotes import Quote
-from eqsat_opt.deadline import Deadline
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.backends.analytic.backend import VIEW, AnalyticBackend
-from eqsat_opt.runtime.backends.elsewhere import Elsewhere
 from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.runtime.backends.shared.elsewhere import Elsewhere
 from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 

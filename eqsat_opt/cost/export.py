@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow
 from eqsat_opt.errors import StoreError, reason
-from eqsat_opt.files import write_whole
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["EXPORT_FORMAT", "read_export", "row_from_json", "row_to_json", "write_export"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.quotes import AnyPricer, Quote
-from eqsat_opt.deadline import Deadline
-from eqsat_opt.ir.forms import PLAIN, Form
-from eqsat_opt.ir.kernel import Kernel, Operand
+from eqsat_opt.ir.graph.kernel import Kernel, Operand
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.values.forms import PLAIN, Form
 from eqsat_opt.runtime.backends.protocol import (
     DEFAULT,
     Backend,

@@ -16,9 +16,9 @@ if TYPE_CHECKING:  # the command line reads the names; nothing heavy may load fo
     import onnx_ir
 
     from eqsat_opt.extract import AnyObjective
-    from eqsat_opt.ir.dims import Dim
-    from eqsat_opt.ir.kernel import Kernel
-    from eqsat_opt.ir.types import TensorType
+    from eqsat_opt.ir.graph.kernel import Kernel
+    from eqsat_opt.ir.values.dims import Dim
+    from eqsat_opt.ir.values.types import TensorType
 
 __all__ = [
     "ENERGY",
@@ -90,7 +90,7 @@ class Metric:
 
 
 def _constant_bytes(model: onnx_ir.Model) -> float:
-    from eqsat_opt.ir.content import constant_bytes
+    from eqsat_opt.ir.onnx.files.content import constant_bytes
 
     return float(constant_bytes(model))
 

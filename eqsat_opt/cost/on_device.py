@@ -12,9 +12,9 @@ from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import ENERGY, TIME
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.cost.recorded import RecordedDevice
-from eqsat_opt.ir.commuted import commuted_key
-from eqsat_opt.ir.forms import PLAIN, Form
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.commuted_kernels import commuted_key
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.forms import PLAIN, Form
 from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
 from eqsat_opt.runtime.backends.cudnn.oracle import recorded
 from eqsat_opt.runtime.backends.cudnn.spec import site_of

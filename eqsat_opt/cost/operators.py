@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from eqsat_opt.cost.metrics import LAUNCH_US, TIME
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.cost.roofline import DEFAULT_ROOFLINE
-from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.graph.graph import OPAQUE, Attrs, Graph
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import IllTyped
-from eqsat_opt.ir.types import TensorType, ValueType
+from eqsat_opt.ir.values.types import TensorType, ValueType
 
 __all__ = ["STEPS", "OperatorCost", "analytic_price", "graph_cost_us", "operator_kernel"]
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.energy import MeteredEnergy, energy_text
 from eqsat_opt.cost.metrics import ENERGY, LAUNCH_US, TIME
 from eqsat_opt.cost.profile import ProfileKey
@@ -19,11 +20,10 @@ from eqsat_opt.cost.roofline import (
     calibrated,
 )
 from eqsat_opt.cost.store import ProfileStore
-from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import EqsatError, StoreError
-from eqsat_opt.ir.dims import literal
-from eqsat_opt.ir.forms import PLAIN
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.dims import literal
+from eqsat_opt.ir.values.forms import PLAIN
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.metrics import TIME
-from eqsat_opt.deadline import Deadline
-from eqsat_opt.ir.forms import Form
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.runtime.backends.protocol import Backend, Offer
 
 __all__ = ["SOURCES", "AnyPricer", "Quote", "Source"]

@@ -9,18 +9,18 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from eqsat_opt.common.codecs import Document, Entry, read_document
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.export import row_from_json, row_to_json
 from eqsat_opt.cost.metrics import ENERGY, LAUNCH_US, TIME
 from eqsat_opt.cost.profile import ProfileRow
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.cost.roofline import BANDWIDTH_PROBE, PEAK_PROBE, Roofline, calibrated
-from eqsat_opt.deadline import Deadline
-from eqsat_opt.documents import Document, Entry, read_document
 from eqsat_opt.errors import OptionError, StageError
-from eqsat_opt.ir.dims import literal
-from eqsat_opt.ir.forms import PLAIN
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.dims import literal
+from eqsat_opt.ir.values.forms import PLAIN
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Backend, Offer
 from eqsat_opt.runtime.backends.registry import load_backend, names
 from eqsat_opt.runtime.devices.energy import EnergyModel

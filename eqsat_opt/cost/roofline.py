@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat_opt.ir.dims import literal
-from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.graph.graph import attributes
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.values.dims import literal
+from eqsat_opt.ir.values.types import TensorType
 
 __all__ = ["BANDWIDTH_PROBE", "DEFAULT_ROOFLINE", "PEAK_PROBE", "Roofline", "calibrated"]
 

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from eqsat_opt.common.paths import CACHE_VARIABLE, cache_folder
 from eqsat_opt.cost.export import read_export, write_export
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow, StoreStats
 from eqsat_opt.errors import StoreError, reason
-from eqsat_opt.paths import CACHE_VARIABLE, cache_folder
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["CACHE_VARIABLE", "ProfileStore", "store_path"]
@@ -26,18 +26,10 @@ __all__ = ["CACHE_VARIABLE", "ProfileStore", "store_path"]
 _FILE_NAME = "profile.sqlite3"
 _SCHEMA_VERSION = 2
 _TABLE = f"profile_v{_SCHEMA_VERSION}"
-_OLD_TABLE = "profile_v1"
-"""Its keys end with the protocol: all in plain forms, in the precision of the elements."""
-
 _BUSY_TIMEOUT_S = 5.0
 """Seconds to wait for others who hold the file; their transactions take milliseconds."""
 
-_OLD_KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol"
-_KEY_COLUMNS = f"{_OLD_KEY_COLUMNS}, forms, precision"
-_OLD_ROWS = (
-    f"SELECT {_OLD_KEY_COLUMNS}, '' AS forms, '' AS precision, measurement, measured_at "
-    f"FROM {_OLD_TABLE}"
-)
+_KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol, forms, precision"
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS {_TABLE} (
     backend TEXT NOT NULL,
@@ -76,8 +68,7 @@ class ProfileStore:
     """Measurements by `ProfileKey` in an SQLite file; safe under several processes and threads.
 
     The file is opened on first use, and once more in a forked child. A damaged file is reported
-    and left as it is. Rows of version 1 are taken over once; a program that only knows that version
-    keeps its own.
+    and left as it is.
 
     Args:
         path: the file; its folder is made if need be. The default is `store_path()`.
@@ -172,7 +163,6 @@ class ProfileStore:
         """
         with self._open("write") as connection:
             count = connection.execute(f"DELETE FROM {_TABLE}").rowcount
-            connection.execute(f"DROP TABLE IF EXISTS {_OLD_TABLE}")
         with self._open("read") as connection:
             connection.execute("VACUUM")
         return int(count)
@@ -308,26 +298,13 @@ class ProfileStore:
 def _create_schema(connection: sqlite3.Connection, wait_s: float) -> None:
     _retry_while_locked(lambda: connection.execute("PRAGMA journal_mode=WAL").fetchone(), wait_s)
     connection.execute("PRAGMA synchronous=NORMAL")
-    if not _has_table(connection, _TABLE):
-        connection.execute("BEGIN IMMEDIATE")  # of several processes, one takes the old rows over
-        try:
-            is_new = not _has_table(connection, _TABLE)
-            connection.execute(_SCHEMA)
-            if is_new and _has_table(connection, _OLD_TABLE):
-                connection.execute(f"INSERT INTO {_TABLE} {_OLD_ROWS}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+    if not _has_table(connection, _TABLE):  # looking takes no lock that others wait for
+        connection.execute(_SCHEMA)
 
 
 def _check_schema(connection: sqlite3.Connection) -> None:
-    if _has_table(connection, _TABLE):
-        return
-    if not _has_table(connection, _OLD_TABLE):
+    if not _has_table(connection, _TABLE):
         raise sqlite3.OperationalError(f"it has no table {_TABLE} and is read-only")
-    connection.execute(f"CREATE TEMP VIEW {_TABLE} AS {_OLD_ROWS}")
 
 
 def _has_table(connection: sqlite3.Connection, name: str) -> bool:

@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.documents import Document, Entry
+from eqsat_opt.common.codecs import Document, Entry
 from eqsat_opt.egraph.encoding.compile import BY_SCALE
 from eqsat_opt.egraph.frozen import EClasses, Loop
 from eqsat_opt.egraph.legend import Leaf, Legend, NamedEClasses, OpaqueNode
 from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.errors import StageError
-from eqsat_opt.ir.graph import OPAQUE, Attrs, ValueKind
-from eqsat_opt.ir.ops import AttrKind, get_op
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.ir.values_json import (
+from eqsat_opt.ir.graph.graph import OPAQUE, Attrs, ValueKind
+from eqsat_opt.ir.graph.values_json import (
     TYPING_FAILURES,
     operator_from_json,
     operator_to_json,
     type_from_json,
     type_to_json,
 )
+from eqsat_opt.ir.ops import AttrKind, get_op
+from eqsat_opt.ir.values.types import TensorType
 
 __all__ = ["FORMAT", "eclasses_from_json", "eclasses_to_json"]
 

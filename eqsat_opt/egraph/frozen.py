@@ -25,13 +25,13 @@ from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.egraph.loading.tables import generic_key
 from eqsat_opt.egraph.terms import LEAF, OUT, Lowered
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.dims import SymDim, literal
-from eqsat_opt.ir.folding import is_exact
-from eqsat_opt.ir.graph import OPAQUE, Attrs, attributes
-from eqsat_opt.ir.handles import folding_room
+from eqsat_opt.ir.graph.graph import OPAQUE, Attrs, attributes
+from eqsat_opt.ir.graph.handles import folding_room
+from eqsat_opt.ir.onnx.folding import is_exact
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops._base import IllTyped
-from eqsat_opt.ir.types import OtherType, StaticType, TensorType, ValueType
+from eqsat_opt.ir.values.dims import SymDim, literal
+from eqsat_opt.ir.values.types import OtherType, StaticType, TensorType, ValueType
 
 __all__ = ["EClasses", "Loop", "freeze"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from eqsat_opt.columns import aligned
+from eqsat_opt.common.text_columns import aligned
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.terms import LEAF, OUT, Lowered
-from eqsat_opt.ir.graph import OPAQUE, ValueKind, index_of
-from eqsat_opt.ir.types import ValueType
-from eqsat_opt.ir.values_json import attrs_text
+from eqsat_opt.ir.graph.graph import OPAQUE, ValueKind, index_of
+from eqsat_opt.ir.graph.values_json import attrs_text
+from eqsat_opt.ir.values.types import ValueType
 
 __all__ = ["Leaf", "Legend", "NamedEClasses", "OpaqueNode", "legend_of"]
 

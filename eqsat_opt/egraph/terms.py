@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, index_of
-from eqsat_opt.ir.types import ValueType
+from eqsat_opt.ir.graph.graph import Attrs, Constant, Graph, Node, index_of
+from eqsat_opt.ir.values.types import ValueType
 
 __all__ = ["LEAF", "OUT", "Lowered", "TermNode"]
 

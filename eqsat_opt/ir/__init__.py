@@ -8,16 +8,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eqsat_opt.ir.dims import Dim, SymDim, sym
-from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, ValueKind, attributes
-from eqsat_opt.ir.types import OtherType, TensorType, ValueType
+from eqsat_opt.ir.graph.graph import OPAQUE, Constant, Graph, Node, ValueKind, attributes
+from eqsat_opt.ir.values.dims import Dim, SymDim, sym
+from eqsat_opt.ir.values.types import OtherType, TensorType, ValueType
 
 if TYPE_CHECKING:
-    from eqsat_opt.ir.import_context import identity_node
-    from eqsat_opt.ir.onnx_export import export_model, model_proto, to_same_type
-    from eqsat_opt.ir.onnx_import import import_model
-    from eqsat_opt.ir.onnx_load import load_model
-    from eqsat_opt.ir.onnx_save import save_model
+    from eqsat_opt.ir.onnx.exporter import export_model, model_proto, to_same_type
+    from eqsat_opt.ir.onnx.files.load import load_model
+    from eqsat_opt.ir.onnx.files.save import save_model
+    from eqsat_opt.ir.onnx.import_context import identity_node
+    from eqsat_opt.ir.onnx.importer import import_model
 
 __all__ = [
     "OPAQUE",
@@ -42,13 +42,13 @@ __all__ = [
 ]
 
 _LAZY = {
-    "export_model": "onnx_export",
-    "identity_node": "import_context",
-    "import_model": "onnx_import",
-    "load_model": "onnx_load",
-    "model_proto": "onnx_export",
-    "save_model": "onnx_save",
-    "to_same_type": "onnx_export",
+    "export_model": "onnx.exporter",
+    "identity_node": "onnx.import_context",
+    "import_model": "onnx.importer",
+    "load_model": "onnx.files.load",
+    "model_proto": "onnx.exporter",
+    "save_model": "onnx.files.save",
+    "to_same_type": "onnx.exporter",
 }
 
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from eqsat_opt.errors import CertificateError, RuleError, RuleRefuted
+from eqsat_opt.proving.certificates.cache import keep, kept
 from eqsat_opt.proving.certificates.certificate import (
     Certificate,
     certificate_command,
     read_certificates,
     why_invalid,
 )
-from eqsat_opt.proving.certificates.kept import keep, kept
 from eqsat_opt.proving.certificates.semantics import fingerprint
 from eqsat_opt.rules.rule import Rule
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import EqsatError
-from eqsat_opt.files import write_whole
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.proving.certificates.certificate import Certificate, Direction
 from eqsat_opt.proving.selection import Standing, standings
@@ -315,7 +315,7 @@ def rulebook_markdown() -> str:
         "no others. *Elements of any type*: both sides are one polynomial, or made of maxima",
         "and minima alone, so whole numbers are equal too, also where they wrap around. *Any",
         "rank*: ranks are tried up to one to which all higher ones reduce, by an argument in",
-        "`eqsat_opt/proving/proof/reach.py`; a number is a rank that the rule asks for.",
+        "`eqsat_opt/proving/proof/axes/reach.py`; a number is a rank that the rule asks for.",
         "*Any* strides, pads, kernels, axes and permutations are all of their values.",
         "*Constants within a tolerance*: a condition `a ≈ b` stands for `a = b`, the equation",
         "is verified at that value and used where rounding has moved a constant off it, and how",

@@ -22,7 +22,7 @@ from eqsat_opt.proving.checks.precision import (
 )
 from eqsat_opt.proving.checks.rounding import rounding_difference
 from eqsat_opt.proving.instances.search import find_instances
-from eqsat_opt.proving.proof.uneven import uneven_ranks
+from eqsat_opt.proving.proof.axes.uneven import uneven_ranks
 from eqsat_opt.proving.typing.closure import tolerance
 from eqsat_opt.proving.typing.landmarks import FARTHEST, landmarks
 from eqsat_opt.rules.rule import Numerics, Rule, directed

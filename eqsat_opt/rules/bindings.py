@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
-from eqsat_opt.ir.dims import SymDim, floor_div
-from eqsat_opt.ir.graph import Attrs
+from eqsat_opt.ir.graph.graph import Attrs
 from eqsat_opt.ir.ops import AttrKind, IllTyped, get_op
-from eqsat_opt.ir.types import FLOATS, StaticType, TensorType, require_static
+from eqsat_opt.ir.values.dims import SymDim, floor_div
+from eqsat_opt.ir.values.types import FLOATS, StaticType, TensorType, require_static
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var, parts
 
 __all__ = [

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_opt.ir.graph import OPAQUE, Graph
-from eqsat_opt.ir.handles import uniform_value
+from eqsat_opt.ir.graph.graph import OPAQUE, Graph
+from eqsat_opt.ir.graph.handles import uniform_value
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.ops.functions import FUNCTIONS
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.rules.bindings import Bindings, Undefined, holds, type_of
 from eqsat_opt.rules.patterns import Enode, is_a, joined, literal, match, settled
 from eqsat_opt.rules.rule import Rule

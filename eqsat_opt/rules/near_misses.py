@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.plain_names import plain_sizes
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.plain_names import plain_sizes
 from eqsat_opt.rules.bindings import Bindings, Undefined, size
 from eqsat_opt.rules.library import book
 from eqsat_opt.rules.matcher import Matcher, Refusal

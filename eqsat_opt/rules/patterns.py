@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from eqsat_opt.ir.graph import Attrs, attributes
+from eqsat_opt.ir.graph.graph import Attrs, attributes
 from eqsat_opt.ir.ops import IllTyped, get_op, is_known
 from eqsat_opt.ir.ops.functions import FUNCTIONS
-from eqsat_opt.ir.types import TensorType, ValueType
+from eqsat_opt.ir.values.types import TensorType, ValueType
 from eqsat_opt.rules.bindings import Bindings, bind_attr
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 

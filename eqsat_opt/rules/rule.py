@@ -12,8 +12,8 @@ from functools import cached_property
 from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import RuleError
-from eqsat_opt.numerics import Numerics
 from eqsat_opt.rules.term import Condition, Expr, Function, Term, Var, applied, parts
 
 __all__ = [

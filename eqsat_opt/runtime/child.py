@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, TypeAlias
 
-from eqsat_opt.children import end_with_parent
+from eqsat_opt.common.child_processes import end_with_parent
 from eqsat_opt.errors import RuntimeFailed, reason
 
 __all__ = ["Child", "Message", "answer_requests", "ending_text", "peak_memory_bytes"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import PlanError
 from eqsat_opt.runtime.backends.launching import Bound, Launcher
 from eqsat_opt.runtime.devices.protocol import Device

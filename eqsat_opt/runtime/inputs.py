@@ -13,10 +13,10 @@ import onnx
 from onnx import TensorProto
 
 from eqsat_opt.errors import ModelError, OptionError
-from eqsat_opt.ir.dim_names import plain_names
-from eqsat_opt.ir.dims import SymDim, evaluate_dim
-from eqsat_opt.ir.onnx_types import declared_dim, plain_symbol
-from eqsat_opt.ir.sizes import assumed_size
+from eqsat_opt.ir.onnx.types import declared_dim
+from eqsat_opt.ir.sizes.sizes import assumed_size
+from eqsat_opt.ir.values.dim_names import plain_names
+from eqsat_opt.ir.values.dims import SymDim, evaluate_dim, plain_symbol
 from eqsat_opt.runtime.choices import choosing_values
 from eqsat_opt.runtime.source import ModelSource, read_structure
 

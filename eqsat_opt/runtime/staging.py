@@ -9,12 +9,12 @@ from pathlib import Path
 import onnx
 import onnx_ir
 
+from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import RuntimeFailed, reason
-from eqsat_opt.files import Scratch
-from eqsat_opt.ir.content import constant_bytes
-from eqsat_opt.ir.external import has_external
-from eqsat_opt.ir.onnx_export import model_proto
-from eqsat_opt.ir.onnx_save import DataFile, save_with_data
+from eqsat_opt.ir.onnx.exporter import model_proto
+from eqsat_opt.ir.onnx.files.content import constant_bytes
+from eqsat_opt.ir.onnx.files.external import has_external
+from eqsat_opt.ir.onnx.files.save import DataFile, save_with_data
 from eqsat_opt.runtime.source import ModelSource
 
 __all__ = ["Staging"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from eqsat_opt.select.candidates import Candidate, Candidates, Selected, Selection
-from eqsat_opt.select.choose import ChoiceResult, choose, selected
-from eqsat_opt.select.constants import spoilt_constants
-from eqsat_opt.select.pricing import PricedCandidates
-from eqsat_opt.select.raising import raise_graph, rules_used
-from eqsat_opt.select.tiling import tile
+from eqsat_opt.select.choosing.choose import ChoiceResult, choose, selected
+from eqsat_opt.select.choosing.pricing import PricedCandidates
+from eqsat_opt.select.rebuilding.constants import spoilt_constants
+from eqsat_opt.select.rebuilding.raising import raise_graph, rules_used
+from eqsat_opt.select.tiling.candidates import Candidate, Candidates, Selected, Selection
+from eqsat_opt.select.tiling.tiling import tile
 
 __all__ = [
     "Candidate",

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.metrics import WEIGHT_BYTES
 from eqsat_opt.cost.quotes import AnyPricer
-from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, Saturation, saturate
 from eqsat_opt.egraph.saturation.worker import saturate_isolated
 from eqsat_opt.extract import AnyObjective
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.handles import folding_room
-from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.select.assignment import PlacedGraph
-from eqsat_opt.select.candidates import Candidates
-from eqsat_opt.select.choose import ChoiceResult, choose
-from eqsat_opt.select.constants import Constants, late_constants, spoilt_constants
-from eqsat_opt.select.pricing import PricedCandidates
-from eqsat_opt.select.raising import raised
-from eqsat_opt.select.tiling import tile
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.handles import folding_room
+from eqsat_opt.ir.sizes.sizes import Sizes
+from eqsat_opt.select.choosing.choose import ChoiceResult, choose
+from eqsat_opt.select.choosing.pricing import PricedCandidates
+from eqsat_opt.select.rebuilding.assignment import PlacedGraph
+from eqsat_opt.select.rebuilding.constants import Constants, late_constants, spoilt_constants
+from eqsat_opt.select.rebuilding.raising import raised
+from eqsat_opt.select.tiling.candidates import Candidates
+from eqsat_opt.select.tiling.tiling import tile
 
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from eqsat_opt.documents import Document, read_document, write_document
+from eqsat_opt.common.codecs import Document, read_document, write_document
+from eqsat_opt.common.paths import shown
 from eqsat_opt.egraph import eclasses_json
 from eqsat_opt.egraph.legend import NamedEClasses, legend_of
 from eqsat_opt.errors import OptionError, StageError
-from eqsat_opt.ir import listed_graph
-from eqsat_opt.ir.listed_graph import ListedGraph
-from eqsat_opt.paths import shown
-from eqsat_opt.select import candidates_json, named_problem, selection_json
-from eqsat_opt.select.named_problem import NamedProblem
-from eqsat_opt.select.priced_selection import PricedSelection, priced_selection
+from eqsat_opt.ir.graph import listed_graph
+from eqsat_opt.ir.graph.listed_graph import ListedGraph
+from eqsat_opt.select.choosing import candidates_json, named_problem
+from eqsat_opt.select.choosing.named_problem import NamedProblem
+from eqsat_opt.select.choosing.priced_candidates import QuotedCandidates
 from eqsat_opt.select.proposal import Proposal
-from eqsat_opt.select.quoted import QuotedCandidates
+from eqsat_opt.select.rebuilding import selection_json
+from eqsat_opt.select.rebuilding.priced_selection import PricedSelection, priced_selection
 
 __all__ = [
     "STAGES",

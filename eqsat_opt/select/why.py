@@ -18,15 +18,15 @@ from eqsat_opt.cost.quotes import Source
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.extraction import active_order
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.plain_names import plain_kernel, plain_operator, plain_sizes
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.graph.plain_names import plain_kernel, plain_operator, plain_sizes
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.select.candidates import CONSTANT, Selection
-from eqsat_opt.select.forms import ConvertedValue, Placed
-from eqsat_opt.select.pricing import PricedCandidates
+from eqsat_opt.select.choosing.forms import ConvertedValue, Placed
+from eqsat_opt.select.choosing.pricing import PricedCandidates
 from eqsat_opt.select.proposal import Proposal
-from eqsat_opt.select.raising import rules_used
+from eqsat_opt.select.rebuilding.raising import rules_used
+from eqsat_opt.select.tiling.candidates import CONSTANT, Selection
 
 __all__ = ["KernelUse", "Rewrite", "RuleFate", "kernel_uses", "rewrites", "rule_fates"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import onnx_backend_suite as suite
 from benchmarks.onnx_backend_suite import EXCLUDED, KINDS, Case, Verdict, every_case, judge, sample
-from eqsat_opt.ir.onnx_export import model_proto
+from eqsat_opt.ir.onnx.exporter import model_proto
 
 SAMPLE, PARTS = 440, 8
 

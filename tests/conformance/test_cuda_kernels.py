@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from eqsat_opt.ir.types import StaticType, TensorType, numpy_dtype, require_static
+from eqsat_opt.ir.values.types import StaticType, TensorType, numpy_dtype, require_static
 from eqsat_opt.runtime.backends.generated.building import built
-from eqsat_opt.runtime.backends.generated.cuda import Geometry, cuda_source
+from eqsat_opt.runtime.backends.generated.gpu.cuda import Geometry, cuda_source
 from eqsat_opt.runtime.backends.generated.program import Memory, Program
 from tests.cuda_host import nvrtc
 from tests.cuda_host.cases import (

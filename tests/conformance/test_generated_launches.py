@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.graph.graph import attributes
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import TensorType, numpy_dtype, require_static
+from eqsat_opt.ir.values.types import TensorType, numpy_dtype, require_static
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.generated.eligible import LEFT_OUT, is_eligible
 from eqsat_opt.runtime.backends.generated.launcher import GeneratedLauncher

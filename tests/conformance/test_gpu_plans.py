@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from eqsat_opt import zoo
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.lab import zoo
+from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA
 from eqsat_opt.runtime.backends.launching import Launcher
 from eqsat_opt.runtime.backends.numpy.launcher import NumpyLauncher
 from eqsat_opt.runtime.devices.host import HostDevice

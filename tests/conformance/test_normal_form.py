@@ -12,12 +12,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from eqsat_opt.ir.onnx_export import export_model, model_proto
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.onnx.exporter import export_model, model_proto
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.testing import GraphMaker, evaluate
+from eqsat_opt.lab.testing import GraphMaker, evaluate
 
 Q, K, V = (2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 6)
 X = (2, 3, 8)

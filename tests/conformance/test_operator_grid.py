@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.graph import OPAQUE
-from eqsat_opt.ir.mappings import linear
-from eqsat_opt.ir.onnx_export import export_model, model_proto
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.graph.graph import OPAQUE
+from eqsat_opt.ir.onnx.exporter import export_model, model_proto
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.onnx.mappings import linear
 from eqsat_opt.ir.ops import OPS, Array, AttrMap
 from eqsat_opt.ir.ops.domains import FLOAT
 from tests.conformance.operator_grid.configuration import Exported, Imported

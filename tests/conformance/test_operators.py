@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 from eqsat_opt.ir.ops import OPS, OUTPUT, Array, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
+from eqsat_opt.ir.values.types import DTYPE_CODES, TensorType, numpy_dtype
 
 OPSET = 23
 REFUSALS = ort.capi.onnxruntime_pybind11_state

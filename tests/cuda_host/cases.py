@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from eqsat_opt.ir.ops import OPS, IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import TensorType, numpy_dtype, require_static
+from eqsat_opt.ir.values.types import TensorType, numpy_dtype, require_static
 from eqsat_opt.runtime.backends.generated.by_hand import BY_HAND
 
 __all__ = [

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.graph.graph import attributes
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 
 __all__ = ["CHAINS", "chain", "evaluated"]
 

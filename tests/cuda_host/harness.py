@@ -12,10 +12,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from eqsat_opt.ir.graph import Graph, Node, attributes
+from eqsat_opt.ir.graph.graph import Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.generated.cuda import Geometry, cuda_kernels, cuda_source
+from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.runtime.backends.generated.gpu.cuda import Geometry, cuda_kernels, cuda_source
 from eqsat_opt.runtime.backends.generated.program import Program
 
 __all__ = ["Compiled", "Kernel", "compiled", "missing", "node_graph"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.values.types import numpy_dtype
 from tests.cuda_host.cases import Case
 
 __all__ = ["difference"]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eqsat_opt.ir.forms import Form
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.runtime.backends.generated.cuda_launcher import (
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.values.forms import Form
+from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import (
     CUDA,
     CudaKernel,
     CudaLauncher,

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.kernel import Kernel, Step
+from eqsat_opt.ir.graph.graph import attributes
+from eqsat_opt.ir.graph.kernel import Kernel, Step
 from eqsat_opt.rules import Var, ops
 from eqsat_opt.runtime.backends.protocol import (
     CarriedForm,

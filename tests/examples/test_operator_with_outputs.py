@@ -21,7 +21,7 @@ import numpy as np
 from eqsat_opt.ir.ops._base import (
     OUTPUT, Array, AttrMap, Domain, OnnxForm, Op, get_op, per_operand_element, register, require,
 )
-from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.ir.values.types import FLOATS, TensorType
 
 __all__: list[str] = []
 

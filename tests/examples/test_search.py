@@ -13,7 +13,7 @@ from tests.examples.house import House
 PAGE = (Path(__file__).parents[2] / "docs/own-searches.md").read_text(encoding="utf-8")
 WALK = PAGE.partition("```python\n")[2].partition("```")[0]
 
-FOLDER = "eqsat_opt/search"
+FOLDER = "eqsat_opt/lab/search"
 ROW = '    "metaflow": "MetaFlow",\n'
 MODEL = "zoo:linear_attention@tiny"
 
@@ -24,7 +24,7 @@ def test_the_page_holds_a_short_search() -> None:
 
 def as_row(house: House) -> House:
     """In the folder of searches, and in its table."""
-    (house.path / FOLDER / "walk.py").write_text(WALK)
+    (house.path / FOLDER / "methods" / "walk.py").write_text(WALK)
     return house.with_edits({f"{FOLDER}/registry.py": (ROW, f'{ROW}    "walk": "Walk",\n')})
 
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, OnnxForm, Op, register, require
-from eqsat_opt.ir.ops.integers import Poly, at_least, poly, quotient
-from eqsat_opt.ir.ops.scalars import IndexTensor, Premises, Scalar
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.ops.index.integers import Poly, at_least, poly, quotient
+from eqsat_opt.ir.ops.index.scalars import IndexTensor, Premises, Scalar
+from eqsat_opt.ir.values.types import TensorType
 
 __all__: list[str] = []
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from eqsat_opt.ir.ops import Array, IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.rules import Numerics, Rule, Term, Var
 from eqsat_opt.rules.bindings import Bindings, Undefined, holds, operator, type_of
 from eqsat_opt.rules.rule import directed

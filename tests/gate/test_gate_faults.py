@@ -19,9 +19,10 @@ def _modules() -> set[str]:
     parts = (proving.typing, proving.instances, proving.numbers, proving.checks,
              proving.certificates, proving.proof)  # fmt: skip
     return {
-        f"{part.__name__}.{module.name}"
+        module.name
         for part in parts
-        for module in pkgutil.iter_modules(part.__path__)
+        for module in pkgutil.walk_packages(part.__path__, f"{part.__name__}.")
+        if not module.ispkg
     } | {gate.__name__}
 
 

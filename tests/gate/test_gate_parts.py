@@ -16,10 +16,19 @@ import pytest
 from eqsat_opt.errors import CertificateError, RuleRefuted
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FieldDomain
-from eqsat_opt.ir.ops.integers import atom, broadcast, negate, pick, poly, quotient, substitute
-from eqsat_opt.ir.ops.integers import less as below
-from eqsat_opt.ir.ops.polynomials import divide, multiple_of
-from eqsat_opt.ir.types import TensorType, require_static
+from eqsat_opt.ir.ops.index.integers import (
+    atom,
+    broadcast,
+    negate,
+    pick,
+    poly,
+    quotient,
+    substitute,
+)
+from eqsat_opt.ir.ops.index.integers import less as below
+from eqsat_opt.ir.ops.index.polynomials import divide, multiple_of
+from eqsat_opt.ir.values.types import TensorType, require_static
+from eqsat_opt.proving.certificates.cache import keep, kept
 from eqsat_opt.proving.certificates.certificate import (
     Certificate,
     Direction,
@@ -27,7 +36,6 @@ from eqsat_opt.proving.certificates.certificate import (
     why_invalid,
     write_certificates,
 )
-from eqsat_opt.proving.certificates.kept import keep, kept
 from eqsat_opt.proving.certificates.plain import check_fields
 from eqsat_opt.proving.certificates.semantics import fingerprint
 from eqsat_opt.proving.checks.bounds import bounded_results

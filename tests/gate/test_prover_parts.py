@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eqsat_opt.ir.ops.integers import (
+from eqsat_opt.ir.ops.index.integers import (
     TRUE,
     Atom,
     Formula,
@@ -21,7 +21,7 @@ from eqsat_opt.ir.ops.integers import (
     poly,
     quotient,
 )
-from eqsat_opt.ir.ops.scalars import (
+from eqsat_opt.ir.ops.index.scalars import (
     ONE,
     Call,
     Choice,
@@ -39,14 +39,17 @@ from eqsat_opt.ir.ops.scalars import (
     bound,
 )
 from eqsat_opt.proving.proof import driver, prove
-from eqsat_opt.proving.proof.alike import equations_of, signature
+from eqsat_opt.proving.proof.axes.uneven import uneven_ranks
+from eqsat_opt.proving.proof.axes.unions import Classes
 from eqsat_opt.proving.proof.budget import Budget, OutOfWork
 from eqsat_opt.proving.proof.definedness import undefined
 from eqsat_opt.proving.proof.elements import Rounded, elements_of
-from eqsat_opt.proving.proof.equality import reached, vanishes
-from eqsat_opt.proving.proof.from_terms import normalise
-from eqsat_opt.proving.proof.integers_z3 import Context
-from eqsat_opt.proving.proof.normal import (
+from eqsat_opt.proving.proof.obligations import obligation
+from eqsat_opt.proving.proof.sums.equality import reached, vanishes
+from eqsat_opt.proving.proof.sums.factor_matching import equations_of, signature
+from eqsat_opt.proving.proof.sums.from_terms import normalise
+from eqsat_opt.proving.proof.sums.integers_z3 import Context
+from eqsat_opt.proving.proof.sums.normal import (
     Case,
     Extremum,
     Factor,
@@ -57,12 +60,9 @@ from eqsat_opt.proving.proof.normal import (
     negative,
     single,
 )
-from eqsat_opt.proving.proof.obligations import obligation
-from eqsat_opt.proving.proof.powers import power
-from eqsat_opt.proving.proof.ranges import Range, range_of
-from eqsat_opt.proving.proof.signs import is_positive
-from eqsat_opt.proving.proof.uneven import uneven_ranks
-from eqsat_opt.proving.proof.unions import Classes
+from eqsat_opt.proving.proof.sums.powers import power
+from eqsat_opt.proving.proof.sums.ranges import Range, range_of
+from eqsat_opt.proving.proof.sums.signs import is_positive
 from eqsat_opt.proving.typing.branching import Choices
 from eqsat_opt.proving.typing.choices import Chooser, Decisions
 from eqsat_opt.proving.typing.parameters import definitions, signs
@@ -311,7 +311,7 @@ def test_quotients_picks_and_choices_mean_what_they_say() -> None:
 
 
 def test_what_z3_leaves_open_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eqsat_opt.proving.proof import integers_z3, reals_z3
+    from eqsat_opt.proving.proof.sums import integers_z3, reals_z3
 
     monkeypatch.setattr(integers_z3, "_QUERY_LIMIT", 1)
     monkeypatch.setattr(reals_z3, "_QUERY_LIMIT", 1)

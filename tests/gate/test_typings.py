@@ -11,9 +11,9 @@ import pytest
 
 from eqsat_opt.errors import RuleRefuted
 from eqsat_opt.ir.ops import OPS
-from eqsat_opt.ir.ops.index_linear import conv
-from eqsat_opt.ir.ops.integers import equal, poly
-from eqsat_opt.ir.ops.scalars import IndexTensor, Premises
+from eqsat_opt.ir.ops.index.integers import equal, poly
+from eqsat_opt.ir.ops.index.linear import conv
+from eqsat_opt.ir.ops.index.scalars import IndexTensor, Premises
 from eqsat_opt.proving.gate import certify_exact
 from eqsat_opt.proving.instances import left_side, search
 from eqsat_opt.proving.proof import prove

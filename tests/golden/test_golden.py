@@ -15,7 +15,7 @@ import onnx.parser
 import pytest
 
 from eqsat_opt.api import run
-from eqsat_opt.options import Options
+from eqsat_opt.pipeline.options import Options
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.onnxtxt"))
 

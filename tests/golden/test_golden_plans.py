@@ -17,7 +17,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from eqsat_opt.plans import plan_model
+from eqsat_opt.pipeline.plans import plan_model
 from eqsat_opt.runtime.plan.files import plan_text, read_plan
 
 FOLDER = Path(__file__).parent / "plans"

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from eqsat_opt import zoo
-from eqsat_opt.comparison import CompareSettings, MethodResult, Original, Subject, run_method
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.numerics import Numerics
+from eqsat_opt.common.numerics import Numerics
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.comparison import CompareSettings, MethodResult, Original, Subject, run_method
+from eqsat_opt.lab.search import Budget
 from eqsat_opt.proving.selection import load_rules
-from eqsat_opt.search import Budget
 
 FOLDER = Path(__file__).parent / "searches"
 

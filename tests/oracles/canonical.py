@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eqsat_opt.ir.canonical import (
+from eqsat_opt.ir.graph.canonical import (
     constant_key,
     graph_key,
     input_key,
@@ -11,7 +11,7 @@ from eqsat_opt.ir.canonical import (
     output_key,
     term_key,
 )
-from eqsat_opt.ir.graph import OPAQUE, Graph
+from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 
 __all__ = ["canonical_hash", "canonical_keys"]
 

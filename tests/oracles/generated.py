@@ -10,10 +10,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from eqsat_opt.ir.graph import Graph, Node, attributes
+from eqsat_opt.ir.graph.graph import Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.backends.generated.kernel import Kernel
 from eqsat_opt.runtime.backends.generated.lowering import lowered
 from eqsat_opt.runtime.backends.generated.source import DOMAIN

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
+from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.rules.bindings import Bindings, operator
 from eqsat_opt.rules.matcher import Match, Matcher, is_renamable
 from eqsat_opt.rules.rule import Rule

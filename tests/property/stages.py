@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from eqsat_opt.common.codecs import document_text
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.quotes import AnyPricer
-from eqsat_opt.documents import document_text
 from eqsat_opt.egraph import Budget
 from eqsat_opt.extract import Objective
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
 from eqsat_opt.select.proposal import Proposal, SearchOptions, propose

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.egraph import Budget, saturate
 from eqsat_opt.extract import Objective, ProblemBuilder, extract
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.lab.comparison.operators import operator_graph
+from eqsat_opt.lab.search import Frame, Offered, Prices
+from eqsat_opt.lab.testing import GraphMaker, typed_graphs
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
 from eqsat_opt.runtime.devices.profile import load_profile
-from eqsat_opt.search import Frame, Offered, Prices
-from eqsat_opt.select.tiling import tile
-from eqsat_opt.testing import GraphMaker, typed_graphs
+from eqsat_opt.select.tiling.tiling import tile
 
 RULES = tuple(default_rules(Numerics.RELAXED))
 PRICER = ProfilePricer(load_profile("v100"))

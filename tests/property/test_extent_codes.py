@@ -14,9 +14,9 @@ from eqsat_opt.egraph.encoding.extents import ExtentCodes, congruent, plus, time
 from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.egraph.terms import LEAF, TermNode
 from eqsat_opt.errors import SaturationError
-from eqsat_opt.ir.dims import LITERALS, MODULUS, Dim, SymDim, dim_product, encode_dim, sym
-from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.graph.graph import attributes
+from eqsat_opt.ir.values.dims import LITERALS, MODULUS, Dim, SymDim, dim_product, encode_dim, sym
+from eqsat_opt.ir.values.types import TensorType
 
 NAMES = st.text(min_size=1, max_size=12).filter(lambda name: not name.startswith("floor("))
 FACTORS = st.integers(-4096, 4096).filter(bool)

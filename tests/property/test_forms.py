@@ -16,20 +16,20 @@ from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Objective, Product, extract
 from eqsat_opt.extract.extraction import broken, measured
-from eqsat_opt.ir.forms import Form
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.kernel import Kernel, Operand
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.kernel import Kernel, Operand
+from eqsat_opt.ir.values.forms import Form
+from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.lab.testing import typed_graphs
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.planning.planner import make_plan
-from eqsat_opt.select.assignment import PlacedGraph
-from eqsat_opt.select.form_search import FormSearch
-from eqsat_opt.select.forms import Conversion, ConvertedValue, Value, Way, settled_forms
-from eqsat_opt.select.planning import planned_for
-from eqsat_opt.select.priced_problem import Node, PricedProblem, formed_problem, problem_of
-from eqsat_opt.testing import typed_graphs
+from eqsat_opt.select.choosing.form_search import FormSearch
+from eqsat_opt.select.choosing.forms import Conversion, ConvertedValue, Value, Way, settled_forms
+from eqsat_opt.select.choosing.priced_problem import Node, PricedProblem, formed_problem, problem_of
+from eqsat_opt.select.rebuilding.assignment import PlacedGraph
+from eqsat_opt.select.rebuilding.planning import planned_for
 from tests.property.egraphs import solutions
 from tests.property.stages import proposal_by
 

@@ -15,10 +15,10 @@ import pytest
 from eqsat_opt.ir.ops import OPS, Array, IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FieldDomain
 from eqsat_opt.ir.ops.functions import FUNCTIONS
-from eqsat_opt.ir.ops.index_eval import evaluate, formula_value, poly_value
-from eqsat_opt.ir.ops.integers import Atom, Poly, atom, poly
-from eqsat_opt.ir.ops.scalars import Constant, IndexTensor, Parameter, Premises, Read
-from eqsat_opt.ir.types import TensorType, require_static
+from eqsat_opt.ir.ops.index.evaluation import evaluate, formula_value, poly_value
+from eqsat_opt.ir.ops.index.integers import Atom, Poly, atom, poly
+from eqsat_opt.ir.ops.index.scalars import Constant, IndexTensor, Parameter, Premises, Read
+from eqsat_opt.ir.values.types import TensorType, require_static
 
 TERMS = 400
 MAX_ELEMENTS = 400

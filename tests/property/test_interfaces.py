@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import eqsat_opt
-from eqsat_opt.contest.tolerances import Scale, compare_values
+from eqsat_opt.validation.tolerances import Scale, compare_values
 
 NAMES = (
     "x", "input:0", "a/b.c", "größe", "two words", "?c.0", "eqsat_opt", "x__0", "1", "past + seq",

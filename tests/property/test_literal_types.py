@@ -16,15 +16,15 @@ from eqsat_opt.egraph.derivation.generic import generic_instances
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.recognition.literals import lift
 from eqsat_opt.egraph.saturation.saturate import Budget, saturate_terms
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.types import FLOATS, INTEGERS, numpy_dtype
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.values.types import FLOATS, INTEGERS, numpy_dtype
+from eqsat_opt.lab.testing import GraphMaker
+from eqsat_opt.lab.testing.eclasses import check_eclasses
 from eqsat_opt.rules import families
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.matcher import Matcher
 from eqsat_opt.rules.rule import Phase, Rule, directed
 from eqsat_opt.rules.term import Apply
-from eqsat_opt.testing import GraphMaker
-from eqsat_opt.testing.eclasses import check_eclasses
 
 BOOK = {one.name: one for rules in families().values() for one in directed(rules)}
 

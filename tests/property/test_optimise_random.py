@@ -29,17 +29,17 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import eqsat_opt
-from eqsat_opt import zoo
 from eqsat_opt.api import Result, run
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.extract import Objective, extract
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.onnx_export import export_model, model_proto
-from eqsat_opt.options import Options
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.exporter import export_model, model_proto
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.testing import evaluate, typed_graphs
+from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.select import raise_graph, rules_used, selected
-from eqsat_opt.testing import evaluate, typed_graphs
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

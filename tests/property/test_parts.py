@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat_opt.cost.analytic import ProfilePricer
-from eqsat_opt.ir.graph import OPAQUE, Graph
+from eqsat_opt.ir.graph.graph import OPAQUE, Graph
+from eqsat_opt.lab.search import Budget, Frame, Offered, Prices
+from eqsat_opt.lab.search.methods.autograph import AutoGraph
+from eqsat_opt.lab.search.methods.ios import Ios
+from eqsat_opt.lab.search.methods.nimble import Nimble
+from eqsat_opt.lab.search.rewriting.decoding import decoded
+from eqsat_opt.lab.search.rewriting.parts import part_of, running_values, whole_of
+from eqsat_opt.lab.testing import GraphMaker, evaluate, random_inputs, typed_graphs
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
 from eqsat_opt.runtime.devices.profile import load_profile
-from eqsat_opt.search import Budget, Frame, Offered, Prices
-from eqsat_opt.search.autograph import AutoGraph
-from eqsat_opt.search.decoding import decoded
-from eqsat_opt.search.ios import Ios
-from eqsat_opt.search.nimble import Nimble
-from eqsat_opt.search.parts import part_of, running_values, whole_of
-from eqsat_opt.testing import GraphMaker, evaluate, random_inputs, typed_graphs
 
 RULES = tuple(default_rules(Numerics.RELAXED))
 PROFILE = load_profile("rtx2080ti")

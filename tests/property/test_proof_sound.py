@@ -13,9 +13,9 @@ import pytest
 
 from eqsat_opt.ir.ops import Array, Domain, IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
-from eqsat_opt.ir.ops.index_eval import formula_value, poly_value
-from eqsat_opt.ir.ops.integers import Atom
-from eqsat_opt.ir.types import TensorType, require_static
+from eqsat_opt.ir.ops.index.evaluation import formula_value, poly_value
+from eqsat_opt.ir.ops.index.integers import Atom
+from eqsat_opt.ir.values.types import TensorType, require_static
 from eqsat_opt.proving.instances.search import find_instances
 from eqsat_opt.proving.proof import prove
 from eqsat_opt.proving.typing.scenario import HIGHEST_RANK, Scenario, scenarios

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given
 
 from eqsat_opt.egraph import Budget, saturate
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.lab.testing import evaluate, random_inputs, typed_graphs
+from eqsat_opt.lab.testing.eclasses import check_eclasses
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.matcher import Matcher
 from eqsat_opt.rules.rule import directed
-from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
-from eqsat_opt.testing.eclasses import check_eclasses
 from tests.oracles.substitution import apply, matches
 
 RULES = default_rules(Numerics.REFACTOR)

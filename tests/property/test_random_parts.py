@@ -8,17 +8,17 @@ from collections import Counter
 
 import pytest
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.cost.analytic import ProfilePricer
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.numerics import Numerics
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.lab.search import Budget, Frame, Offered, Prices
+from eqsat_opt.lab.search.frame import Level
+from eqsat_opt.lab.search.methods.independence import search_parts
+from eqsat_opt.lab.search.methods.metaflow import backtrack
+from eqsat_opt.lab.search.running import Run
+from eqsat_opt.lab.testing import GraphMaker
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.runtime.devices.profile import load_profile
-from eqsat_opt.search import Budget, Frame, Offered, Prices
-from eqsat_opt.search.frame import Level
-from eqsat_opt.search.independence import search_parts
-from eqsat_opt.search.metaflow import backtrack
-from eqsat_opt.search.running import Run
-from eqsat_opt.testing import GraphMaker
 
 RULES = tuple(load_rules("metaflow", Numerics.REFACTOR))
 PRICER = ProfilePricer(load_profile("v100"))

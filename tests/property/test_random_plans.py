@@ -15,11 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plans import mixed, mixed_all, tensors_of, workspace_bytes
-from eqsat_opt import zoo
 from eqsat_opt.ir import import_model, load_model
-from eqsat_opt.ir.forms import Form
-from eqsat_opt.ir.graph import Graph, Node, attributes
-from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.ir.graph.graph import Graph, Node, attributes
+from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
+from eqsat_opt.ir.values.forms import Form
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.testing.graphs import GraphMaker, evaluate, typed_graphs
+from eqsat_opt.lab.testing.plans import (
+    MUTATIONS,
+    branching_graph,
+    judge,
+    mutants,
+    provenance,
+    siblings_graph,
+)
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.launching import load_launcher, takes_views
 from eqsat_opt.runtime.backends.native.library import missing
@@ -34,15 +43,6 @@ from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import make_plan
 from eqsat_opt.runtime.planning.views import find_views
-from eqsat_opt.testing.graphs import GraphMaker, evaluate, typed_graphs
-from eqsat_opt.testing.plans import (
-    MUTATIONS,
-    branching_graph,
-    judge,
-    mutants,
-    provenance,
-    siblings_graph,
-)
 
 LAUNCHERS = {name: load_launcher(name) for name in ("numpy", "ort", "native", "generated")}
 Choose = Callable[[int], Callable[[Node], str]]

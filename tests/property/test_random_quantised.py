@@ -10,9 +10,9 @@ from onnx import ModelProto
 
 from benchmarks.quantised_models import Recipe, quantise
 from eqsat_opt.api import run
-from eqsat_opt.options import Options
+from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, ort_optimized
-from eqsat_opt.zoo._builder import GraphBuilder, Value
 
 METADATA_BYTES = 600
 """What names of rules may add to a file."""

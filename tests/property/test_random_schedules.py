@@ -9,17 +9,17 @@ import pytest
 
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.errors import PlanError
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.lab.search import Budget, Frame, Offered, Prices
+from eqsat_opt.lab.search.methods.ios import Ios
+from eqsat_opt.lab.search.pricing.board import SimulatedBoard
+from eqsat_opt.lab.search.pricing.plans import planned
+from eqsat_opt.lab.search.pricing.streaming import Streams
+from eqsat_opt.lab.testing.plans import branching_graph
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.plan import Plan
-from eqsat_opt.search import Budget, Frame, Offered, Prices
-from eqsat_opt.search.board import SimulatedBoard
-from eqsat_opt.search.ios import Ios
-from eqsat_opt.search.planned import planned
-from eqsat_opt.search.streaming import Streams
-from eqsat_opt.testing.plans import branching_graph
 
 # Waiting costs next to nothing, so that streams are used wherever there are two branches.
 PROFILE = replace(load_profile("rtx2080ti"), event_us=Figure(0.01, "made up"))

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from eqsat_opt.cost.metrics import metric_name
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.extract import parse_objective
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.lab.search.pricing.pricing import Prices
+from eqsat_opt.lab.search.rewriting.decoding import decode
+from eqsat_opt.lab.search.rewriting.matching import Matching
+from eqsat_opt.lab.search.rewriting.rewriting import Workbench
+from eqsat_opt.lab.search.rewriting.terms import TermGraph, Terms
+from eqsat_opt.lab.testing import GraphMaker, evaluate, random_inputs, typed_graphs
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.matcher import Matcher
 from eqsat_opt.rules.rule import directed
-from eqsat_opt.search.decoding import decode
-from eqsat_opt.search.matching import Matching
-from eqsat_opt.search.pricing import Prices
-from eqsat_opt.search.rewriting import Workbench
-from eqsat_opt.search.terms import TermGraph, Terms
-from eqsat_opt.testing import GraphMaker, evaluate, random_inputs, typed_graphs
 from tests.oracles.canonical import canonical_hash
 from tests.oracles.substitution import apply, matches
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.search.dpp import Dpp
-from eqsat_opt.search.pruning import Pruning
-from eqsat_opt.search.sequences import Walk
-from eqsat_opt.testing import typed_graphs
-from tests.unit.test_sequences import ENDLESS, frame, reached, states
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.lab.search.methods.dpp import Dpp
+from eqsat_opt.lab.search.methods.pruning import Pruning
+from eqsat_opt.lab.search.methods.sequences import Walk
+from eqsat_opt.lab.testing import typed_graphs
+from tests.unit.lab.test_sequences import ENDLESS, frame, reached, states
 
 _MOST = 12
 """Substitutions of a graph beyond which all sequences of three are too many for a test."""

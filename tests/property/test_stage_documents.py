@@ -13,28 +13,28 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from eqsat_opt.documents import document_text
+from eqsat_opt.common.codecs import document_text
 from eqsat_opt.egraph.eclasses_json import eclasses_from_json
 from eqsat_opt.errors import StageError
 from eqsat_opt.extract import Objective, extract
-from eqsat_opt.ir.dims import Dim, floor_div, sym
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.listed_graph import graph_from_json
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.sizes import size_sets
-from eqsat_opt.ir.types import OtherType, TensorType
-from eqsat_opt.ir.values_json import dim_from_json, dim_to_json
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.listed_graph import graph_from_json
+from eqsat_opt.ir.graph.values_json import dim_from_json, dim_to_json
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.sizes.sizes import size_sets
+from eqsat_opt.ir.values.dims import Dim, floor_div, sym
+from eqsat_opt.ir.values.types import OtherType, TensorType
+from eqsat_opt.lab.testing import GraphMaker, typed_graphs
 from eqsat_opt.select import raise_graph
-from eqsat_opt.select.candidates_json import candidates_from_json
-from eqsat_opt.select.named_problem import problem_from_json
-from eqsat_opt.select.priced_selection import PricedSelection
+from eqsat_opt.select.choosing.candidates_json import candidates_from_json
+from eqsat_opt.select.choosing.named_problem import problem_from_json
+from eqsat_opt.select.choosing.priced_candidates import QuotedCandidates
 from eqsat_opt.select.proposal import Proposal
-from eqsat_opt.select.quoted import QuotedCandidates
-from eqsat_opt.select.selection_json import selection_from_json
+from eqsat_opt.select.rebuilding.priced_selection import PricedSelection
+from eqsat_opt.select.rebuilding.selection_json import selection_from_json
 from eqsat_opt.select.stages import STAGES, StageValue, stage_document, stage_of
-from eqsat_opt.testing import GraphMaker, typed_graphs
 from tests.property.edges.draft import Impossible
 from tests.property.edges.models import draw_model
 from tests.property.stages import difference, parsed, proposal_of

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat_opt.api import run
-from eqsat_opt.ir.dims import sym
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.onnx_export import export_model, model_proto
-from eqsat_opt.options import Options
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.exporter import export_model, model_proto
+from eqsat_opt.ir.values.dims import sym
+from eqsat_opt.lab.testing.graphs import GraphMaker
+from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from eqsat_opt.testing.graphs import GraphMaker
 
 N = sym("n")
 CHANNELS = 4

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.runtime.backends.generated.cuda import Geometry
+from eqsat_opt.runtime.backends.generated.gpu.cuda import Geometry
 from eqsat_opt.runtime.backends.generated.program import Memory, Program
 from tests.cuda_host.harness import Kernel, compiled
 
@@ -311,7 +311,7 @@ class FakeGpu:
         gpu, gelu = self, get_op("Gelu").eval_fn
 
         class Matmul:
-            """As nvmath-python 1.0 has it; `tests/unit/test_nvmath.py` asks the real one."""
+            """As nvmath-python 1.0 has it; `test_nvmath.py` asks the real one."""
 
             def __init__(
                 self, a: Any, b: Any, /, c: Any, *, beta: float, options: Any, stream: Any

@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 from onnx import ModelProto
 
-from eqsat_opt import zoo
 from eqsat_opt.api import Result, run
-from eqsat_opt.options import Options
+from eqsat_opt.lab import zoo
+from eqsat_opt.pipeline.options import Options
 
 SEARCH = Options(
     objective="launches",

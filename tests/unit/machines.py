@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.contest.race import race
-from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.racing.race import race
+from eqsat_opt.racing.race_result import RaceResult
 
 __all__ = ["Machine", "race_prepared"]
 

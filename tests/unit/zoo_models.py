@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eqsat_opt import zoo
+from eqsat_opt.lab import zoo
 
 __all__ = ["DISTINCT", "each_model"]
 

@@ -28,8 +28,8 @@ from benchmarks.gpu.prepared import (
 )
 from benchmarks.gpu.timing import Timed
 from benchmarks.gpu.unit import Bench, Task, Unit
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.plan.places import Array
 
 __all__ = ["PEERS", "compared", "run", "units"]

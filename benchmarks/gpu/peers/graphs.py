@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.graph import OPAQUE, Graph, Node
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.ops.linear import window_size
-from eqsat_opt.ir.types import StaticType
-from eqsat_opt.numerics import Numerics
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.values.types import StaticType
 from eqsat_opt.runtime.plan.places import Array
 
 __all__ = ["Operator", "PeerGraph", "Step", "peer_graph", "walk", "window_counts", "window_pads"]

@@ -29,9 +29,9 @@ from eqsat_opt.egraph.loading.siblings import Seeds
 from eqsat_opt.egraph.loading.tables import load
 from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, attributes
+from eqsat_opt.ir.graph.graph import OPAQUE, Attrs, Constant, attributes
 from eqsat_opt.ir.ops import IllTyped
-from eqsat_opt.ir.types import TensorType, require_static
+from eqsat_opt.ir.values.types import TensorType, require_static
 from eqsat_opt.rules.bindings import Bindings, Undefined, operator, type_of
 from eqsat_opt.rules.rule import Rule, directed
 from eqsat_opt.rules.term import Apply, Term, Var

@@ -16,10 +16,18 @@ from math import prod
 from typing import Any
 
 from eqsat_opt.ir.ops import IllTyped
-from eqsat_opt.ir.ops.index_eval import poly_value
-from eqsat_opt.ir.ops.integers import AnyOf, Atom, Formula, IsZero, NonNegative, equal, polynomials
-from eqsat_opt.ir.ops.scalars import Unindexed
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.ops.index.evaluation import poly_value
+from eqsat_opt.ir.ops.index.integers import (
+    AnyOf,
+    Atom,
+    Formula,
+    IsZero,
+    NonNegative,
+    equal,
+    polynomials,
+)
+from eqsat_opt.ir.ops.index.scalars import Unindexed
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.proving.typing.branching import Choices
 from eqsat_opt.proving.typing.closure import closure
 from eqsat_opt.proving.typing.element_types import demanded

@@ -13,8 +13,8 @@ from eqsat_opt.egraph.encoding.expressions import Expressions, vector_of
 from eqsat_opt.egraph.encoding.schema import Schema, key_of, want_table
 from eqsat_opt.egraph.encoding.typing import is_typed, on_integers
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.folding import rounds_alike
-from eqsat_opt.ir.graph import Attrs
+from eqsat_opt.ir.graph.graph import Attrs
+from eqsat_opt.ir.onnx.folding import rounds_alike
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.rules.rule import Phase, Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr, Term, Var, applied, parts

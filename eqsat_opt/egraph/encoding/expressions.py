@@ -14,7 +14,7 @@ from functools import reduce
 
 from eqsat_opt.egraph.encoding.extents import congruent, plus, times
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.dims import LITERALS as LITERAL
+from eqsat_opt.ir.values.dims import LITERALS as LITERAL
 from eqsat_opt.rules.bindings import literal_sizes
 from eqsat_opt.rules.term import Condition, Expr, expr
 

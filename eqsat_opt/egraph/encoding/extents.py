@@ -14,8 +14,8 @@ from typing import Any
 
 from eqsat_opt.egraph.terms import TermNode
 from eqsat_opt.errors import SaturationError
-from eqsat_opt.ir.dims import LITERALS, MODULUS, Dim, SymDim, encode_dim
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.dims import LITERALS, MODULUS, Dim, SymDim, encode_dim
+from eqsat_opt.ir.values.types import TensorType
 
 __all__ = ["ExtentCodes", "congruent", "is_literal", "minus", "plus", "times"]
 

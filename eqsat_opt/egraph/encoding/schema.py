@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eqsat_opt.egraph.terms import LEAF, OUT
-from eqsat_opt.ir.graph import Attrs
+from eqsat_opt.ir.graph.graph import Attrs
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.ops.functions import FUNCTIONS
-from eqsat_opt.ir.types import FLOATS, WHOLE_RANGES
+from eqsat_opt.ir.values.types import FLOATS, WHOLE_RANGES
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, Expr, applied
 

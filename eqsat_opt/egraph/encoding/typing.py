@@ -19,7 +19,7 @@ from eqsat_opt.egraph.encoding.typing_derived import derived_rules
 from eqsat_opt.egraph.encoding.typing_windows import convolution_rules, pool_rules, typing_rule
 from eqsat_opt.ir.ops import IllTyped, Op, get_op, with_trait
 from eqsat_opt.ir.ops._base import Trait
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 
 __all__ = ["SETTLED", "is_typed", "on_integers", "typing_rules"]
 

@@ -15,14 +15,14 @@ from typing import Any
 
 from eqsat_opt.egraph.encoding.extents import is_literal, minus, plus, times
 from eqsat_opt.egraph.encoding.typing_windows import typing_rule
-from eqsat_opt.ir.dims import LITERALS
 from eqsat_opt.ir.ops import OUTPUT, IllTyped, Op, get_op
-from eqsat_opt.ir.ops.index_eval import formula_value, poly_value
-from eqsat_opt.ir.ops.integers import AllOf, Formula, IsZero, NonNegative, Poly
-from eqsat_opt.ir.ops.polynomials import Atom, poly
-from eqsat_opt.ir.ops.scalars import Unindexed
-from eqsat_opt.ir.ops.signatures import HIGHEST, Signature, signatures
-from eqsat_opt.ir.types import DTYPE_CODES, TensorType
+from eqsat_opt.ir.ops.index.evaluation import formula_value, poly_value
+from eqsat_opt.ir.ops.index.integers import AllOf, Formula, IsZero, NonNegative, Poly
+from eqsat_opt.ir.ops.index.polynomials import Atom, poly
+from eqsat_opt.ir.ops.index.scalars import Unindexed
+from eqsat_opt.ir.ops.index.signatures import HIGHEST, Signature, signatures
+from eqsat_opt.ir.values.dims import LITERALS
+from eqsat_opt.ir.values.types import DTYPE_CODES, TensorType
 
 __all__ = ["derived_rules"]
 

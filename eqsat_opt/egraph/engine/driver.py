@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqsat_opt.common.files import Scratch
 from eqsat_opt.egraph.engine.library import engine_library
 from eqsat_opt.errors import SaturationError
-from eqsat_opt.files import Scratch
 
 if TYPE_CHECKING:
     from egglog.bindings import EGraph

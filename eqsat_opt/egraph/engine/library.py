@@ -12,8 +12,8 @@ from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
+from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import SaturationError
-from eqsat_opt.files import Scratch
 
 __all__ = ["engine_library"]
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from eqsat_opt.egraph.terms import LEAF, OUT, Lowered, TermNode
 from eqsat_opt.errors import SaturationError
-from eqsat_opt.ir.dims import Dim, literal
-from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
-from eqsat_opt.ir.handles import reshaped, uniform_value
+from eqsat_opt.ir.graph.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
+from eqsat_opt.ir.graph.handles import reshaped, uniform_value
 from eqsat_opt.ir.ops import get_op, with_trait
 from eqsat_opt.ir.ops._base import IllTyped
-from eqsat_opt.ir.types import OtherType, StaticType, TensorType, ValueType
+from eqsat_opt.ir.values.dims import Dim, literal
+from eqsat_opt.ir.values.types import OtherType, StaticType, TensorType, ValueType
 
 __all__ = ["lower"]
 

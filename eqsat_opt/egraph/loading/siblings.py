@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat_opt.egraph.terms import Lowered, TermNode
-from eqsat_opt.ir.graph import Attrs, attributes
+from eqsat_opt.ir.graph.graph import Attrs, attributes
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply
 

@@ -15,10 +15,10 @@ from eqsat_opt.egraph.encoding.typing import on_integers
 from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.egraph.loading.siblings import Seeds
 from eqsat_opt.egraph.terms import LEAF, OUT, Lowered, TermNode
-from eqsat_opt.ir.dims import Dim
-from eqsat_opt.ir.folding import rounds_alike
-from eqsat_opt.ir.graph import OPAQUE
-from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.ir.graph.graph import OPAQUE
+from eqsat_opt.ir.onnx.folding import rounds_alike
+from eqsat_opt.ir.values.dims import Dim
+from eqsat_opt.ir.values.types import FLOATS, TensorType
 
 __all__ = ["generic_key", "load"]
 

@@ -14,8 +14,8 @@ from typing import Any
 from eqsat_opt.egraph.recognition.literals import lift
 from eqsat_opt.egraph.recognition.windows import POINTWISE, Cutter, may_hide, windows
 from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
-from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.types import StaticType, TensorType, ValueType
+from eqsat_opt.ir.graph.graph import attributes
+from eqsat_opt.ir.values.types import StaticType, TensorType, ValueType
 
 __all__ = ["Fragment", "fragments"]
 

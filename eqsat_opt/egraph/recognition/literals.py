@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.values.types import numpy_dtype
 
 __all__ = ["lift"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.terms import Lowered
-from eqsat_opt.ir.graph import Attrs
+from eqsat_opt.ir.graph.graph import Attrs
 
 __all__ = ["FUSED", "Found", "Tree", "found_in", "outermost"]
 

@@ -18,9 +18,9 @@ from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.recognition.fragments import Fragment, fragments
 from eqsat_opt.egraph.recognition.readout import Tree, found_in, outermost
 from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
-from eqsat_opt.ir.graph import Constant, attributes
+from eqsat_opt.ir.graph.graph import Constant, attributes
 from eqsat_opt.ir.ops import IllTyped, get_op
-from eqsat_opt.ir.types import StaticType, TensorType
+from eqsat_opt.ir.values.types import StaticType, TensorType
 
 __all__ = ["Recognition", "joined", "recognise"]
 

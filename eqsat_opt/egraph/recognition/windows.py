@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_opt.egraph.terms import LEAF, Lowered
-from eqsat_opt.ir.graph import OPAQUE, number_of
-from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.ir.graph.graph import OPAQUE, number_of
+from eqsat_opt.ir.values.types import FLOATS, TensorType
 
 __all__ = ["POINTWISE", "Cutter", "may_hide", "windows"]
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.egraph.encoding.typing import SETTLED
 from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.egraph.saturation.program import Program

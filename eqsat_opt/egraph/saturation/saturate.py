@@ -19,7 +19,7 @@ from eqsat_opt.egraph.recognition.recognise import Recognition, recognise
 from eqsat_opt.egraph.saturation.program import Program, program_for
 from eqsat_opt.egraph.saturation.rounds import Budget, Rounds
 from eqsat_opt.egraph.terms import Lowered
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.rules.rule import Phase, Rule
 
 __all__ = [

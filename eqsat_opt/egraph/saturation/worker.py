@@ -19,16 +19,16 @@ from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import NoReturn
 
-from eqsat_opt.children import end_with_parent
+from eqsat_opt.common.child_processes import end_with_parent
+from eqsat_opt.common.files import Scratch
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.loading.lowering import lower
 from eqsat_opt.egraph.saturation.rounds import Budget
 from eqsat_opt.egraph.saturation.saturate import Saturation, SaturationReport, saturate_terms
 from eqsat_opt.egraph.terms import Lowered
 from eqsat_opt.errors import EqsatError, SaturationError
-from eqsat_opt.files import Scratch
-from eqsat_opt.ir.graph import Constant, Graph
-from eqsat_opt.ir.handles import Splat
+from eqsat_opt.ir.graph.graph import Constant, Graph
+from eqsat_opt.ir.graph.handles import Splat
 from eqsat_opt.rules.rule import Rule
 
 __all__ = ["saturate_isolated"]

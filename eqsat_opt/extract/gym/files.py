@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.gym.costs import METRIC, read_costs
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.problem import IntArray, Problem
-from eqsat_opt.files import write_whole
 
 __all__ = [
     "METRIC",

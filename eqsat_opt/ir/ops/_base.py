@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.ir.dims import Dim, dim_product
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.dims import Dim, dim_product
+from eqsat_opt.ir.values.types import TensorType
 
 if TYPE_CHECKING:
-    from eqsat_opt.ir.ops.scalars import IndexFn
+    from eqsat_opt.ir.ops.index.scalars import IndexFn
 
 __all__ = [
     "OPS",
@@ -149,8 +149,8 @@ class Op:
         neutral: number of an operand to the value at which the result is the other operand; adding
             -0, and not 0, keeps the sign of zeros.
         choices: attribute to all values that it may have, where these are few.
-        onnx: the same operator of ONNX; ``None`` where :mod:`eqsat_opt.ir.mappings` says how ONNX
-            spells it.
+        onnx: the same operator of ONNX; ``None`` where :mod:`eqsat_opt.ir.onnx.mappings` says
+            how ONNX spells it.
         exact: ``(*numbers, attributes) -> number``, one element at rational ones, of what is no sum
             or product; ``None`` where it leaves them.
         doc: what it is, where ONNX does not have it.

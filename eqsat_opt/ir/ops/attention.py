@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, dim_product
-from eqsat_opt.ir.ops import index_attention
 from eqsat_opt.ir.ops._base import (
     Array,
     AttrMap,
@@ -23,7 +21,9 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
-from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.ir.ops.index import attention as index_attention
+from eqsat_opt.ir.values.dims import Dim, dim_product
+from eqsat_opt.ir.values.types import FLOATS, TensorType
 
 __all__: list[str] = []
 

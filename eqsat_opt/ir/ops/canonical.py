@@ -7,11 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from eqsat_opt.ir.ops import index_movement, index_reduction
 from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, define, require, traits
+from eqsat_opt.ir.ops.index import movement as index_movement
+from eqsat_opt.ir.ops.index import reduction as index_reduction
+from eqsat_opt.ir.ops.index.scalars import Call, Inverse, Plus, Times, elementwise
 from eqsat_opt.ir.ops.normalisation import inverse_deviation, mean
-from eqsat_opt.ir.ops.scalars import Call, Inverse, Plus, Times, elementwise
-from eqsat_opt.ir.types import FLOATS, TensorType, has_element, numpy_dtype
+from eqsat_opt.ir.values.types import FLOATS, TensorType, has_element, numpy_dtype
 
 __all__: list[str] = []
 

@@ -15,9 +15,9 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
-from eqsat_opt.ir.ops.integers import Formula, Poly, at_least, poly
-from eqsat_opt.ir.ops.scalars import IndexTensor, Premises, Scalar, literal, reduce_over
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.ops.index.integers import Formula, Poly, at_least, poly
+from eqsat_opt.ir.ops.index.scalars import IndexTensor, Premises, Scalar, literal, reduce_over
+from eqsat_opt.ir.values.types import TensorType
 
 __all__: list[str] = []
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eqsat_opt.ir.dims import Dim, dim_max, dim_min, floor_div, is_size
 from eqsat_opt.ir.ops._base import require
+from eqsat_opt.ir.values.dims import Dim, dim_max, dim_min, floor_div, is_size
 
 __all__ = ["cut_length"]
 

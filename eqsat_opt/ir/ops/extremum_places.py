@@ -15,7 +15,7 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 
 __all__: list[str] = []
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eqsat_opt.ir.ops import index_reduction
 from eqsat_opt.ir.ops._base import (
     Array,
     AttrMap,
@@ -20,10 +19,11 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
-from eqsat_opt.ir.ops.integers import poly
+from eqsat_opt.ir.ops.index import reduction as index_reduction
+from eqsat_opt.ir.ops.index.integers import poly
+from eqsat_opt.ir.ops.index.scalars import IndexFn, IndexTensor, Premises, ReduceKind
 from eqsat_opt.ir.ops.reduction import REDUCTIONS
-from eqsat_opt.ir.ops.scalars import IndexFn, IndexTensor, Premises, ReduceKind
-from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.ir.values.types import FLOATS, TensorType
 
 __all__ = ["GLOBAL_POOLS"]
 

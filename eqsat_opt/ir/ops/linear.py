@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, dim_product, floor_div
-from eqsat_opt.ir.ops import index_linear
 from eqsat_opt.ir.ops._base import (
     Array,
     AttrKind,
@@ -23,7 +21,9 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.ops.index import linear as index_linear
+from eqsat_opt.ir.values.dims import Dim, dim_product, floor_div
+from eqsat_opt.ir.values.types import TensorType
 
 __all__ = ["check_window", "window_size", "window_view"]
 

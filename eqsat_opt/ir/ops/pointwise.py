@@ -22,8 +22,8 @@ from eqsat_opt.ir.ops._base import (
     traits,
 )
 from eqsat_opt.ir.ops.functions import FUNCTIONS
-from eqsat_opt.ir.ops.integers import Poly, poly
-from eqsat_opt.ir.ops.scalars import (
+from eqsat_opt.ir.ops.index.integers import Poly, poly
+from eqsat_opt.ir.ops.index.scalars import (
     MINUS_ONE,
     Call,
     IndexTensor,
@@ -35,7 +35,7 @@ from eqsat_opt.ir.ops.scalars import (
     called,
     elementwise,
 )
-from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, TensorType, numpy_dtype
+from eqsat_opt.ir.values.types import DTYPE_CODES, FLOATS, TensorType, numpy_dtype
 
 __all__ = ["COMPARISONS"]
 

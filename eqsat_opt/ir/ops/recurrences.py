@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, SymDim
 from eqsat_opt.ir.ops._base import (
     OUTPUT,
     Array,
@@ -24,7 +23,8 @@ from eqsat_opt.ir.ops._base import (
     define,
     require,
 )
-from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.ir.values.dims import Dim, SymDim
+from eqsat_opt.ir.values.types import FLOATS, TensorType
 
 __all__ = ["DIRECTIONS", "RECURRENCES"]
 

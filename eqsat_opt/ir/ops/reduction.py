@@ -8,7 +8,6 @@ from functools import reduce
 
 import numpy as np
 
-from eqsat_opt.ir.ops import index_reduction
 from eqsat_opt.ir.ops._base import (
     Array,
     AttrMap,
@@ -20,7 +19,8 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
-from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.ir.ops.index import reduction as index_reduction
+from eqsat_opt.ir.values.types import FLOATS, TensorType
 
 __all__ = ["REDUCTIONS"]
 

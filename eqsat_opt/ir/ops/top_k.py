@@ -17,8 +17,8 @@ from eqsat_opt.ir.ops._base import (
     traits,
 )
 from eqsat_opt.ir.ops.domains import FloatDomain
-from eqsat_opt.ir.ops.integers import Formula, Poly, at_least, less, poly
-from eqsat_opt.ir.ops.scalars import (
+from eqsat_opt.ir.ops.index.integers import Formula, Poly, at_least, less, poly
+from eqsat_opt.ir.ops.index.scalars import (
     ONE,
     ZERO,
     Call,
@@ -30,7 +30,7 @@ from eqsat_opt.ir.ops.scalars import (
     literal,
     reduce_over,
 )
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 
 __all__: list[str] = []
 

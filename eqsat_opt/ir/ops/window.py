@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.dims import dim_product
-from eqsat_opt.ir.ops import index_linear
 from eqsat_opt.ir.ops._base import (
     Array,
     AttrKind,
@@ -22,8 +20,10 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
+from eqsat_opt.ir.ops.index import linear as index_linear
 from eqsat_opt.ir.ops.linear import check_window, window_size, window_view
-from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.ir.values.dims import dim_product
+from eqsat_opt.ir.values.types import FLOATS, TensorType
 
 __all__: list[str] = []
 

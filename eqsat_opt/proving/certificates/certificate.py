@@ -17,9 +17,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from eqsat_opt.common.files import write_whole
+from eqsat_opt.common.paths import shown
 from eqsat_opt.errors import CertificateError, reason
-from eqsat_opt.files import write_whole
-from eqsat_opt.paths import shown
 from eqsat_opt.proving.certificates.plain import check_fields
 from eqsat_opt.proving.certificates.semantics import fingerprint
 from eqsat_opt.rules.rule import Rule

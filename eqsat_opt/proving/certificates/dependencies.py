@@ -24,7 +24,7 @@ __all__ = ["Foundations", "Unreadable", "computed"]
 _PROVING = f"{PACKAGE}.proving."
 _GATE, _PROVER = f"{_PROVING}gate", f"{_PROVING}proof.driver"
 """The modules that judge at level 1, and in addition at level 2."""
-_RECORDS = ("certificate", "dependencies", "foundations", "kept", "plain", "semantics",
+_RECORDS = ("certificate", "dependencies", "foundations", "cache", "plain", "semantics",
             "sources", "syntax")  # fmt: skip
 """Modules of certificates that store and compare verdicts but make none."""
 _READERS = tuple(f"{_PROVING}certificates.{name}" for name in ("dependencies", "sources", "syntax"))
@@ -32,7 +32,7 @@ _READERS = tuple(f"{_PROVING}certificates.{name}" for name in ("dependencies", "
 _ELSEWHERE = frozenset(
     {
         *(f"{_PROVING}certificates.{name}" for name in _RECORDS),
-        *(f"{PACKAGE}.{n}" for n in ("errors", "files", "paths")),
+        *(f"{PACKAGE}.{n}" for n in ("errors", "common.files", "common.paths")),
     }
 )
 """Modules that the verifiers use and that decide nothing about a rule."""

@@ -13,8 +13,8 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import CertificateError
-from eqsat_opt.files import write_whole
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.proving.certificates import sources
 from eqsat_opt.proving.certificates.dependencies import Foundations, Unreadable, computed

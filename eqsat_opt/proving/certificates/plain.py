@@ -8,7 +8,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from eqsat_opt.paths import shown
+from eqsat_opt.common.paths import shown
 
 __all__ = ["check_fields"]
 

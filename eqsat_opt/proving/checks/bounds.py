@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from eqsat_opt.ir.ops import OPS, Array, AttrMap, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.proving.numbers.evaluation import Program, Step, Values
 from eqsat_opt.proving.numbers.records import Bounded, Records, Rows
 

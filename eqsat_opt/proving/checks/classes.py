@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from eqsat_opt.ir.ops import OPS, Array
 from eqsat_opt.ir.ops.domains import FLOAT, FloatDomain
-from eqsat_opt.ir.types import FLOATS, require_static
+from eqsat_opt.ir.values.types import FLOATS, require_static
 from eqsat_opt.proving.checks.bounds import bounded_results
 from eqsat_opt.proving.checks.counterexample import Refutation, refutation_at
 from eqsat_opt.proving.checks.rounding import InOrderDomain

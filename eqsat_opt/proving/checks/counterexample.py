@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat_opt.ir.ops import OPS, Array
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
+from eqsat_opt.ir.values.types import FLOATS, TensorType, numpy_dtype
 from eqsat_opt.proving.numbers.evaluation import (
     FloatNumbers,
     IntegerNumbers,

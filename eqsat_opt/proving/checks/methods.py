@@ -7,7 +7,7 @@ from functools import partial
 
 from eqsat_opt.ir.ops import OPS, with_trait
 from eqsat_opt.ir.ops.functions import FUNCTIONS
-from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.ir.values.types import FLOATS
 from eqsat_opt.proving.numbers.evaluation import (
     FieldNumbers,
     Numbers,

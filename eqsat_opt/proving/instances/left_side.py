@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eqsat_opt.ir.types import FLOATS, INTEGERS
+from eqsat_opt.ir.values.types import FLOATS, INTEGERS
 from eqsat_opt.proving.numbers.evaluation import Remembering
 from eqsat_opt.proving.typing.choices import Chooser, Decisions, Drawing
 from eqsat_opt.proving.typing.closure import closure

@@ -14,10 +14,10 @@ from itertools import combinations, islice
 from math import prod
 from typing import Any, TypeAlias
 
-from eqsat_opt.ir.ops.integers import AllOf, AnyOf, Atom, Formula, IsZero, NonNegative, Poly
-from eqsat_opt.ir.ops.scalars import Unindexed
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.proving.proof.integers_z3 import definition
+from eqsat_opt.ir.ops.index.integers import AllOf, AnyOf, Atom, Formula, IsZero, NonNegative, Poly
+from eqsat_opt.ir.ops.index.scalars import Unindexed
+from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.proving.proof.sums.integers_z3 import definition
 from eqsat_opt.proving.typing.hints import Hints
 from eqsat_opt.proving.typing.most_general import FUNCTIONS
 from eqsat_opt.proving.typing.open_attributes import SIGNED

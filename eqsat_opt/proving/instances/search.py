@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.ir.values.types import FLOATS
 from eqsat_opt.proving.instances.left_side import Found, LeftSide, Sizes, left_side
 from eqsat_opt.proving.typing.closure import closure
 from eqsat_opt.rules.bindings import Bindings, fits

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from eqsat_opt.ir.ops.scalars import (
+from eqsat_opt.ir.ops.index.scalars import (
     MINUS_ONE,
     NAMED,
     ONE,

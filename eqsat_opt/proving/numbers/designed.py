@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from eqsat_opt.ir.ops import Array
-from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.ir.values.types import FLOATS
 from eqsat_opt.proving.numbers.draws import MOST_INDEX
 from eqsat_opt.proving.numbers.evaluation import Values
 from eqsat_opt.rules.bindings import Bindings

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from eqsat_opt.ir.ops import Array
-from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.ir.values.types import FLOATS
 from eqsat_opt.rules.bindings import Bindings
 
 __all__ = ["MOST_INDEX", "Fill", "beside", "drawn", "generator", "mingled"]

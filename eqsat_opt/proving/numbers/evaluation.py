@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from eqsat_opt.ir.ops import OPS, Array, AttrMap, Domain
 from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
-from eqsat_opt.ir.types import FLOATS, numpy_dtype
+from eqsat_opt.ir.values.types import FLOATS, numpy_dtype
 from eqsat_opt.proving.numbers.draws import beside, drawn, generator, mingled
 from eqsat_opt.proving.numbers.rationals import RationalDomain
 from eqsat_opt.proving.numbers.twofield import ORDER, TwoFieldDomain

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.ir.ops import OPS, Array, AttrMap, ExactFn, with_trait
-from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.ir.values.types import FLOATS
 from eqsat_opt.proving.numbers.literals import exact_literal
 from eqsat_opt.proving.numbers.shapes import SHAPED
 

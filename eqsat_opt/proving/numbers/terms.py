@@ -18,7 +18,7 @@ import numpy as np
 
 from eqsat_opt.ir.ops import OPS, Array, AttrMap, with_trait
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.ir.values.types import FLOATS
 from eqsat_opt.proving.numbers.evaluation import Program
 from eqsat_opt.rules.bindings import Bindings
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from eqsat_opt.ir.ops import OPS, Array, AttrMap
 from eqsat_opt.ir.ops.domains import FieldDomain
-from eqsat_opt.ir.ops.signatures import functions_of
+from eqsat_opt.ir.ops.index.signatures import functions_of
 from eqsat_opt.proving.numbers.literals import exact_literal
 
 __all__ = ["HOMOMORPHIC", "LOGARITHMIC", "LOGARITHMIC_ORDER", "ORDER", "TwoFieldDomain"]

@@ -16,13 +16,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from eqsat_opt.ir.ops.integers import Atom
-from eqsat_opt.ir.ops.scalars import Parameter, Read, Scalar
-from eqsat_opt.proving.proof.alike import signature
+from eqsat_opt.ir.ops.index.integers import Atom
+from eqsat_opt.ir.ops.index.scalars import Parameter, Read, Scalar
 from eqsat_opt.proving.proof.demands import Demand, Kind, Place, Signs, demands
-from eqsat_opt.proving.proof.equality import reached
-from eqsat_opt.proving.proof.integers_z3 import Context
-from eqsat_opt.proving.proof.normal import (
+from eqsat_opt.proving.proof.sums.equality import reached
+from eqsat_opt.proving.proof.sums.factor_matching import signature
+from eqsat_opt.proving.proof.sums.integers_z3 import Context
+from eqsat_opt.proving.proof.sums.normal import (
     Case,
     Extremum,
     Factor,

@@ -13,8 +13,8 @@ from fractions import Fraction
 from functools import reduce
 from typing import Literal
 
-from eqsat_opt.ir.ops.integers import Atom, Formula, Poly, at_least, atom, negate, substitute
-from eqsat_opt.ir.ops.scalars import (
+from eqsat_opt.ir.ops.index.integers import Atom, Formula, Poly, at_least, atom, negate, substitute
+from eqsat_opt.ir.ops.index.scalars import (
     Call,
     Choice,
     Inverse,
@@ -27,9 +27,9 @@ from eqsat_opt.ir.ops.scalars import (
     conjunction,
 )
 from eqsat_opt.proving.numbers.definitions import defined
-from eqsat_opt.proving.proof.from_terms import normalise
-from eqsat_opt.proving.proof.integers_z3 import Context
-from eqsat_opt.proving.proof.normal import (
+from eqsat_opt.proving.proof.sums.from_terms import normalise
+from eqsat_opt.proving.proof.sums.integers_z3 import Context
+from eqsat_opt.proving.proof.sums.normal import (
     ONE,
     Bound,
     Case,
@@ -41,9 +41,9 @@ from eqsat_opt.proving.proof.normal import (
     negative,
     single,
 )
-from eqsat_opt.proving.proof.powers import power, rational
-from eqsat_opt.proving.proof.ranges import Range, range_of
-from eqsat_opt.proving.proof.signs import is_positive, is_positive_factor
+from eqsat_opt.proving.proof.sums.powers import power, rational
+from eqsat_opt.proving.proof.sums.ranges import Range, range_of
+from eqsat_opt.proving.proof.sums.signs import is_positive, is_positive_factor
 from eqsat_opt.proving.typing import unify
 
 __all__ = ["Demand", "Kind", "Place", "Signs", "demands"]

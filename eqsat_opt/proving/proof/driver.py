@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.ops.index_eval import formula_value
-from eqsat_opt.ir.ops.integers import atom, within
-from eqsat_opt.ir.ops.scalars import Read, Unindexed, bound
+from eqsat_opt.ir.ops.index.evaluation import formula_value
+from eqsat_opt.ir.ops.index.integers import atom, within
+from eqsat_opt.ir.ops.index.scalars import Read, Unindexed, bound
+from eqsat_opt.proving.proof.axes.reach import Reach, Uneven, reach_of
 from eqsat_opt.proving.proof.budget import Budget, OutOfWork
 from eqsat_opt.proving.proof.definedness import undefined
 from eqsat_opt.proving.proof.elements import Rounded, elements_of
-from eqsat_opt.proving.proof.equality import vanishes
-from eqsat_opt.proving.proof.from_terms import normalise
-from eqsat_opt.proving.proof.integers_z3 import Context
-from eqsat_opt.proving.proof.normal import negative
 from eqsat_opt.proving.proof.obligations import Key, Obligation, obligation
-from eqsat_opt.proving.proof.reach import Reach, Uneven, reach_of
+from eqsat_opt.proving.proof.sums.equality import vanishes
+from eqsat_opt.proving.proof.sums.from_terms import normalise
+from eqsat_opt.proving.proof.sums.integers_z3 import Context
+from eqsat_opt.proving.proof.sums.normal import negative
 from eqsat_opt.proving.typing.scenario import Scenario, scenarios
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import applied, parts, shown
@@ -89,7 +89,7 @@ def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
     save at single poles of what a branch, an extremum or a function hides. Overflow of floating
     point is left out; rules that whole numbers could wrap around or be rounded in are not proved
     (:mod:`~eqsat_opt.proving.proof.elements`), nor those of which the ranks that are tried do
-    not tell of others (:mod:`~eqsat_opt.proving.proof.reach`). Float literals stand for the
+    not tell of others (:mod:`~eqsat_opt.proving.proof.axes.reach`). Float literals stand for the
     numbers that they were rounded from, and constants that are near a target for the target.
 
     Args:

@@ -11,8 +11,8 @@ that rounds, is proved for floating point elements only, so its conditions must 
 from __future__ import annotations
 
 from eqsat_opt.ir.ops import OPS, OUTPUT, IllTyped, get_op, with_trait
-from eqsat_opt.ir.types import FLOATS, TensorType
-from eqsat_opt.proving.proof.unions import Classes
+from eqsat_opt.ir.values.types import FLOATS, TensorType
+from eqsat_opt.proving.proof.axes.unions import Classes
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var, applied, parts
 

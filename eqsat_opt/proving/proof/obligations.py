@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from eqsat_opt.ir.ops.integers import Atom, Formula, Poly, atom, substitute
-from eqsat_opt.ir.ops.scalars import Read
-from eqsat_opt.proving.proof.normal import (
+from eqsat_opt.ir.ops.index.integers import Atom, Formula, Poly, atom, substitute
+from eqsat_opt.ir.ops.index.scalars import Read
+from eqsat_opt.proving.proof.sums.normal import (
     Case,
     Extremum,
     Factor,

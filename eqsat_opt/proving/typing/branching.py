@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from eqsat_opt.ir.ops import IllTyped
-from eqsat_opt.ir.ops.integers import Formula
+from eqsat_opt.ir.ops.index.integers import Formula
 
 __all__ = ["Choices"]
 

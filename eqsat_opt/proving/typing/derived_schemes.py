@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Any
 
 from eqsat_opt.ir.ops import IllTyped, get_op
-from eqsat_opt.ir.ops.index_eval import poly_value
-from eqsat_opt.ir.ops.integers import Atom, IsZero, Poly, atom, poly
-from eqsat_opt.ir.ops.scalars import Parameter, Unindexed
-from eqsat_opt.ir.ops.signatures import ranks_of, signature
+from eqsat_opt.ir.ops.index.evaluation import poly_value
+from eqsat_opt.ir.ops.index.integers import Atom, IsZero, Poly, atom, poly
+from eqsat_opt.ir.ops.index.scalars import Parameter, Unindexed
+from eqsat_opt.ir.ops.index.signatures import ranks_of, signature
 from eqsat_opt.proving.typing.extents import Extent, Shape, Unknown, apply, resolve
 from eqsat_opt.proving.typing.most_general import Fresh, Known, Typing
 from eqsat_opt.proving.typing.open_attributes import SIGNED, attribute, multiple

@@ -13,7 +13,7 @@ import operator as python
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.graph.graph import attributes
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.proving.typing.choices import Chooser
 from eqsat_opt.proving.typing.extents import (

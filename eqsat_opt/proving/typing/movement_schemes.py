@@ -6,7 +6,7 @@ import operator as python
 from collections.abc import Sequence
 from math import prod
 
-from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.ir.values.types import FLOATS
 from eqsat_opt.proving.typing.choices import orders
 from eqsat_opt.proving.typing.extents import Extent, Shape, Unknown, apply, resolve
 from eqsat_opt.proving.typing.most_general import Fresh, Known, Scheme, Typing

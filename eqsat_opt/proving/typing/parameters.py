@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from eqsat_opt.ir.ops.integers import Poly
-from eqsat_opt.ir.ops.scalars import (
+from eqsat_opt.ir.ops.index.integers import Poly
+from eqsat_opt.ir.ops.index.scalars import (
     Call,
     Constant,
     Inverse,

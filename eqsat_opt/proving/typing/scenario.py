@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat_opt.ir.ops import OPS, IllTyped, get_op
-from eqsat_opt.ir.ops.index_eval import poly_value, scalar_value
-from eqsat_opt.ir.ops.integers import (
+from eqsat_opt.ir.ops.index.evaluation import poly_value, scalar_value
+from eqsat_opt.ir.ops.index.integers import (
     Atom,
     Formula,
     Poly,
@@ -23,7 +23,7 @@ from eqsat_opt.ir.ops.integers import (
     any_of,
     poly,
 )
-from eqsat_opt.ir.ops.scalars import (
+from eqsat_opt.ir.ops.index.scalars import (
     Call,
     IndexTensor,
     Premises,

@@ -8,7 +8,7 @@ from itertools import combinations, product
 from math import prod
 from typing import Any, TypeAlias
 
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.proving.typing.extents import Derived, Unknown, resolve
 from eqsat_opt.proving.typing.most_general import Typing
 from eqsat_opt.rules.bindings import Bindings

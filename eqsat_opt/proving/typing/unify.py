@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from eqsat_opt.ir.ops.integers import (
+from eqsat_opt.ir.ops.index.integers import (
     AllOf,
     Atom,
     Formula,
@@ -17,8 +17,8 @@ from eqsat_opt.ir.ops.integers import (
     poly,
     substitute,
 )
-from eqsat_opt.ir.ops.polynomials import isolated
-from eqsat_opt.ir.ops.scalars import conjunction
+from eqsat_opt.ir.ops.index.polynomials import isolated
+from eqsat_opt.ir.ops.index.scalars import conjunction
 
 __all__ = ["Unifier", "is_positive"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from eqsat_opt.ir.ops.integers import (
+from eqsat_opt.ir.ops.index.integers import (
     Atom,
     Formula,
     Poly,
@@ -18,7 +18,7 @@ from eqsat_opt.ir.ops.integers import (
     poly,
     quotient,
 )
-from eqsat_opt.ir.ops.scalars import Parameter, Sign, Unindexed, Whole
+from eqsat_opt.ir.ops.index.scalars import Parameter, Sign, Unindexed, Whole
 from eqsat_opt.proving.numbers.definitions import square_root
 from eqsat_opt.proving.typing.element_types import demanded
 from eqsat_opt.proving.typing.parameters import arithmetic, number, signs

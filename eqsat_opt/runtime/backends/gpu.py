@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import OptionError
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.precision import Precision
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.cublaslt.backend import CublasLtBackend
 from eqsat_opt.runtime.backends.cudnn.backend import CudnnBackend
-from eqsat_opt.runtime.backends.elsewhere import Elsewhere
-from eqsat_opt.runtime.backends.generated.cuda_backend import CudaBackend
-from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
+from eqsat_opt.runtime.backends.generated.gpu.cuda_backend import CudaBackend
+from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA
 from eqsat_opt.runtime.backends.protocol import Implementation, KernelPattern
+from eqsat_opt.runtime.backends.shared.elsewhere import Elsewhere
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 
 __all__ = ["GpuBackend", "device_backend", "runner_of"]

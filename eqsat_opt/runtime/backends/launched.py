@@ -10,10 +10,10 @@ from functools import lru_cache
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.forms import PLAIN
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.values.forms import PLAIN
+from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.runtime.backends.generated.eligible import is_eligible
 from eqsat_opt.runtime.backends.generated.patterns import generated_patterns
 from eqsat_opt.runtime.backends.launching import Bound, load_launcher, takes_views

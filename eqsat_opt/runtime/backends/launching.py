@@ -87,11 +87,11 @@ _OWN = {
 
 
 _FURTHER = {
-    "ort+native": ("eqsat_opt.runtime.backends.native.segments", "SegmentLauncher"),
+    "ort+native": ("eqsat_opt.runtime.backends.native.partitions", "SegmentLauncher"),
     "analytic": ("eqsat_opt.runtime.backends.analytic.launcher", "AnalyticLauncher"),
     "cudnn": ("eqsat_opt.runtime.backends.cudnn.launcher", "CudnnLauncher"),
     "cublaslt": ("eqsat_opt.runtime.backends.cublaslt.launcher", "CublasLtLauncher"),
-    "cuda": ("eqsat_opt.runtime.backends.generated.cuda_launcher", "CudaLauncher"),
+    "cuda": ("eqsat_opt.runtime.backends.generated.gpu.cuda_launcher", "CudaLauncher"),
 }
 """What plans may name but nobody asks for: it is made of others, or for a device elsewhere."""
 
@@ -99,7 +99,7 @@ _FURTHER = {
 _ON_GPU = {
     "cudnn": ("eqsat_opt.runtime.backends.cudnn.running", "CudnnRunner"),
     "cublaslt": ("eqsat_opt.runtime.backends.cublaslt.running", "CublasLtRunner"),
-    "cuda": ("eqsat_opt.runtime.backends.generated.cuda_running", "CudaRunner"),
+    "cuda": ("eqsat_opt.runtime.backends.generated.gpu.cuda_running", "CudaRunner"),
 }
 """What runs launches on a GPU; each for one plan."""
 

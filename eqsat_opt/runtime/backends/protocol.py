@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.forms import Form
-from eqsat_opt.ir.kernel import Kernel, Step
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.graph.kernel import Kernel, Step
+from eqsat_opt.ir.values.forms import Form
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.rules.patterns import names_in, names_of
 from eqsat_opt.rules.term import Apply, Condition, Term
 from eqsat_opt.runtime.measure import Measurement

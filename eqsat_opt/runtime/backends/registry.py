@@ -12,8 +12,8 @@ from functools import cache
 from typing import TypeVar
 
 from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.runtime.backends.offered import Offered
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.runtime.backends.entry_points import Offered
 from eqsat_opt.runtime.backends.protocol import (
     Backend,
     CarriedForm,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from eqsat_opt.runtime.backends.offered import Offered
+from eqsat_opt.runtime.backends.entry_points import Offered
 from eqsat_opt.runtime.source import Runtime
 
 __all__ = ["GROUP", "NATIVE", "ORT", "load_runtime", "racing_runtimes"]

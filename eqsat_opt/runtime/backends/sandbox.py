@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from eqsat_opt.deadline import Deadline, OutOfTime
+from eqsat_opt.common.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.plan.simulation import Load
 

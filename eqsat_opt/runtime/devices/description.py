@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from eqsat_opt.documents import Document, Entry
+from eqsat_opt.common.codecs import Document, Entry
 from eqsat_opt.errors import StageError
 
 __all__ = ["PROPERTIES", "DeviceDescription", "description_from_json", "description_to_json"]

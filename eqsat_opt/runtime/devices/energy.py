@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from eqsat_opt.documents import Entry, read_document
+from eqsat_opt.common.codecs import Entry, read_document
 from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.runtime.devices.figures import Figure, figure_of, figure_table, number_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat_opt.documents import Entry
+from eqsat_opt.common.codecs import Entry
 from eqsat_opt.errors import StageError
 
 __all__ = ["POSITIVE", "Figure", "count_of", "figure_of", "figure_table", "number_of"]

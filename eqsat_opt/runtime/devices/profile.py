@@ -17,13 +17,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from eqsat_opt.documents import Document, Entry, document_text, read_document
+from eqsat_opt.common.codecs import Document, Entry, document_text, read_document
+from eqsat_opt.common.paths import cache_folder
 from eqsat_opt.errors import OptionError, StageError
-from eqsat_opt.ir.dims import literal
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import require_static
-from eqsat_opt.paths import cache_folder
+from eqsat_opt.ir.values.dims import literal
+from eqsat_opt.ir.values.types import require_static
 from eqsat_opt.runtime.devices.description import (
     DeviceDescription,
     description_from_json,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from eqsat_opt.errors import PlanError
-from eqsat_opt.ir.evaluation import evaluate_kernel
-from eqsat_opt.ir.graph import Constant
-from eqsat_opt.ir.types import DTYPE_CODES, numpy_dtype
+from eqsat_opt.ir.graph.evaluation import evaluate_kernel
+from eqsat_opt.ir.graph.graph import Constant
+from eqsat_opt.ir.values.types import DTYPE_CODES, numpy_dtype
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Computed, Literal, Plan, Stored
 

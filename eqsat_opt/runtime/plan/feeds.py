@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.values.types import TensorType, numpy_dtype
 from eqsat_opt.runtime.plan.constants import dtype_name
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Plan

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from eqsat_opt.documents import (
+from eqsat_opt.common.codecs import (
     Document,
     Entry,
     document_text,
@@ -14,19 +14,19 @@ from eqsat_opt.documents import (
     number_to_json,
     read_document,
 )
+from eqsat_opt.common.files import write_whole
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import PlanError, StageError
-from eqsat_opt.files import write_whole
-from eqsat_opt.ir.forms import PLAIN, Form
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.types import StaticType, TensorType
-from eqsat_opt.ir.values_json import (
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.graph.values_json import (
     TYPING_FAILURES,
     operator_from_json,
     operator_to_json,
     type_from_json,
     type_to_json,
 )
-from eqsat_opt.precision import Precision
+from eqsat_opt.ir.values.forms import PLAIN, Form
+from eqsat_opt.ir.values.types import StaticType, TensorType
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.plan import (
     NO_WORKSPACE,

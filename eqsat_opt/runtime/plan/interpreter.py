@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from eqsat_opt.errors import PlanError, RuntimeFailed
-from eqsat_opt.ir.evaluation import evaluate_kernel
+from eqsat_opt.ir.graph.evaluation import evaluate_kernel
 from eqsat_opt.runtime.plan.feeds import checked_feeds
 from eqsat_opt.runtime.plan.order import happens_before, linear_extension
 from eqsat_opt.runtime.plan.places import Array, aligned_memory, array_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.plan.plan import Plan
 
 __all__ = ["Concatenations", "concatenations"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Plan
 from eqsat_opt.runtime.plan.regions import Region, region
 

@@ -15,10 +15,10 @@ from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
 
-from eqsat_opt.ir.forms import PLAIN, Form
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.types import numpy_dtype
-from eqsat_opt.precision import Precision
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.forms import PLAIN, Form
+from eqsat_opt.ir.values.types import numpy_dtype
 
 __all__ = [
     "ALIGNMENT_BYTES",

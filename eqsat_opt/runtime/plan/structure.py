@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from math import prod
 
 from eqsat_opt.errors import PlanError
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.types import DTYPE_CODES, TensorType
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.types import DTYPE_CODES, TensorType
 from eqsat_opt.runtime.plan.places import region_of
 from eqsat_opt.runtime.plan.plan import Buffer, Computed, Launch, Literal, Plan, Stored
 

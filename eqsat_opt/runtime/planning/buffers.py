@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from eqsat_opt.ir.forms import Form
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.runtime.backends.launching import Launcher
 from eqsat_opt.runtime.plan.memory import Value, arrange
 from eqsat_opt.runtime.plan.order import happens_before

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from eqsat_opt.ir.graph import Graph, Node, attributes
+from eqsat_opt.ir.graph.graph import Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import StaticType
+from eqsat_opt.ir.values.types import StaticType
 
 __all__ = ["with_parts_at_ends"]
 

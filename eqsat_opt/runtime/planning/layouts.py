@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.graph.graph import Node
 from eqsat_opt.runtime.plan.plan import dense_strides
 
 __all__ = ["Dims", "Layout", "Places", "is_part", "part_layout", "reshaped_strides"]

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import OptionError, PlanError
-from eqsat_opt.ir.dims import dim_names, evaluate_dim
-from eqsat_opt.ir.forms import PLAIN, Form
-from eqsat_opt.ir.graph import OPAQUE, Graph, Node, sized
-from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
-from eqsat_opt.precision import Precision
+from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node, sized
+from eqsat_opt.ir.values.dims import dim_names, evaluate_dim
+from eqsat_opt.ir.values.forms import PLAIN, Form
+from eqsat_opt.ir.values.types import TensorType, ValueType, numpy_dtype
 from eqsat_opt.runtime.backends.launching import (
     alignment_bytes,
     load_launcher,
@@ -38,10 +38,10 @@ from eqsat_opt.runtime.plan.plan import (
 from eqsat_opt.runtime.plan.streams import Schedule, schedule, stretches_of, with_events
 from eqsat_opt.runtime.planning.buffers import buffers_of, used_constants, with_memory
 from eqsat_opt.runtime.planning.channels import with_parts_at_ends
+from eqsat_opt.runtime.planning.fusion_groups import Unit, find_units
+from eqsat_opt.runtime.planning.legalize import with_stand_ins
 from eqsat_opt.runtime.planning.recipes import Recipes
-from eqsat_opt.runtime.planning.stand_ins import with_stand_ins
 from eqsat_opt.runtime.planning.tasks import copy_of, edges_of, kernel_of, tasks_of, unit_us
-from eqsat_opt.runtime.planning.units import Unit, find_units
 from eqsat_opt.runtime.planning.views import find_views
 
 __all__ = ["HOST", "Seat", "make_plan", "static_graph"]

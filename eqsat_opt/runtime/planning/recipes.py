@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from eqsat_opt.errors import PlanError
-from eqsat_opt.ir.graph import Constant
-from eqsat_opt.ir.handles import Expression, Splat
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.graph.graph import Constant
+from eqsat_opt.ir.graph.handles import Expression, Splat
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.plan.constants import Tensors, Weights
 from eqsat_opt.runtime.plan.plan import Computed, Literal, Recipe, Stored
 

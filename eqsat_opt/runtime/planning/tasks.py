@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eqsat_opt.ir.graph import Graph, Node
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.precision import Precision
-from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.ir.graph.graph import Graph, Node
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
+from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.runtime.plan.plan import Recipe
-from eqsat_opt.runtime.planning.segments import segments
-from eqsat_opt.runtime.planning.units import GENERATED, Unit, session_of
+from eqsat_opt.runtime.planning.fusion_groups import GENERATED, Unit, session_of
+from eqsat_opt.runtime.planning.partitions import segments
 from eqsat_opt.runtime.planning.views import Views
 
 __all__ = ["Task", "copy_of", "edges_of", "kernel_of", "tasks_of", "unit_us"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.graph.graph import Node
 from eqsat_opt.runtime.planning.layouts import Dims, Layout, Places, is_part, part_layout
 
 __all__ = ["Views", "find_views"]

@@ -14,14 +14,14 @@ import onnx
 import onnx_ir
 from onnx import helper, numpy_helper
 
-from eqsat_opt.ir.graph import OPAQUE
-from eqsat_opt.ir.onnx_export import export_model, model_proto
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.graph.graph import OPAQUE
+from eqsat_opt.ir.onnx.exporter import export_model, model_proto
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.ops import Array, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import DTYPE_CODES, StaticType, TensorType, numpy_dtype
-from eqsat_opt.testing import GraphMaker
+from eqsat_opt.ir.values.types import DTYPE_CODES, StaticType, TensorType, numpy_dtype
+from eqsat_opt.lab.testing import GraphMaker
 
 __all__ = ["Configuration", "Exported", "Fixed", "Imported", "Operand", "Spelled", "ints"]
 

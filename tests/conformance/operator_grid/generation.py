@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import onnx.defs
 
-from eqsat_opt.ir.onnx_import import FIRST_OPSET
+from eqsat_opt.ir.onnx.importer import FIRST_OPSET
 from eqsat_opt.ir.ops import OPS, Array
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.values.types import numpy_dtype
 from tests.conformance.operator_grid.configuration import Configuration
 
 __all__ = [

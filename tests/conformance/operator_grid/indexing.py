@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.graph import Node
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.graph.graph import Node
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FieldDomain
-from eqsat_opt.ir.ops.index_eval import evaluate
-from eqsat_opt.ir.ops.integers import poly
-from eqsat_opt.ir.ops.scalars import Constant, IndexTensor, Premises, Read
-from eqsat_opt.ir.types import StaticType
+from eqsat_opt.ir.ops.index.evaluation import evaluate
+from eqsat_opt.ir.ops.index.integers import poly
+from eqsat_opt.ir.ops.index.scalars import Constant, IndexTensor, Premises, Read
+from eqsat_opt.ir.values.types import StaticType
 from tests.conformance.operator_grid.configuration import Imported
 from tests.conformance.operator_grid.generation import configurations
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-from eqsat_opt.ir.onnx_mapping import READERS
+from eqsat_opt.ir.onnx.mapping import READERS
 from eqsat_opt.ir.ops import Array
-from eqsat_opt.ir.types import DTYPE_CODES
+from eqsat_opt.ir.values.types import DTYPE_CODES
 from tests.conformance.operator_grid.configuration import (
     Configuration,
     Exported,

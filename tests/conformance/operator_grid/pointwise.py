@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.ir.ops import Array
-from eqsat_opt.ir.types import DTYPE_CODES
+from eqsat_opt.ir.values.types import DTYPE_CODES
 from tests.conformance.operator_grid.configuration import Configuration, Exported, Fixed, Imported
 from tests.conformance.operator_grid.generation import (
     LAST_OPSET,

@@ -8,16 +8,16 @@ import numpy as np
 import onnx
 
 from eqsat_opt.api import Result, run
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.extract import Objective, extract
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_export import RULES_KEY, export_model, model_proto
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.numerics import Numerics
-from eqsat_opt.options import Options
+from eqsat_opt.ir.onnx.exporter import RULES_KEY, export_model, model_proto
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.pipeline.options import Options
 from eqsat_opt.select import raise_graph, selected
-from eqsat_opt.select.constants import Constants, spoilt_constants
+from eqsat_opt.select.rebuilding.constants import Constants, spoilt_constants
 from tests.property.edges.allowed import differences
 from tests.property.edges.models import EdgeModel
 

@@ -10,16 +10,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eqsat_opt.ir.kernel import Kernel, Step
+from eqsat_opt.ir.graph.kernel import Kernel, Step
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import StaticType, TensorType, numpy_dtype
+from eqsat_opt.ir.values.types import StaticType, TensorType, numpy_dtype
 from eqsat_opt.runtime.backends.analytic.patterns import analytic_patterns
-from eqsat_opt.runtime.backends.elsewhere import Elsewhere
 from eqsat_opt.runtime.backends.protocol import (
     DEFAULT,
     Implementation,
     KernelPattern,
 )
+from eqsat_opt.runtime.backends.shared.elsewhere import Elsewhere
 
 __all__ = ["VIEW", "AnalyticBackend", "conversions", "in_all_forms", "workspace_bytes"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eqsat_opt.runtime.backends.absent import AbsentLauncher
 from eqsat_opt.runtime.backends.analytic.backend import workspace_bytes
+from eqsat_opt.runtime.backends.shared.absent import AbsentLauncher
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
 __all__ = ["AnalyticLauncher"]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from eqsat_opt.rules.term import Function, Term, Var, ops
-from eqsat_opt.runtime.backends.epilogues import convolutions, products
 from eqsat_opt.runtime.backends.protocol import KernelPattern
+from eqsat_opt.runtime.backends.shared.epilogues import convolutions, products
 
 __all__ = ["analytic_patterns", "chains"]
 

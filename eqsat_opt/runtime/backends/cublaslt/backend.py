@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.precision import Precision
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.backends.cublaslt.launcher import CUBLASLT, are_aligned
 from eqsat_opt.runtime.backends.cublaslt.recorded import (
     HEURISTIC,
@@ -16,10 +16,10 @@ from eqsat_opt.runtime.backends.cublaslt.recorded import (
     product_key,
     recorded,
 )
-from eqsat_opt.runtime.backends.elsewhere import Elsewhere
-from eqsat_opt.runtime.backends.epilogues import products
-from eqsat_opt.runtime.backends.products import product_of
 from eqsat_opt.runtime.backends.protocol import Implementation, KernelPattern
+from eqsat_opt.runtime.backends.shared.elsewhere import Elsewhere
+from eqsat_opt.runtime.backends.shared.epilogues import products
+from eqsat_opt.runtime.backends.shared.products import product_of
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 
 __all__ = ["CUBLASLT", "CublasLtBackend"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.precision import Precision
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.runtime.backends.cublaslt.recorded import Algorithm
-from eqsat_opt.runtime.backends.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import Tensor
 from eqsat_opt.runtime.plan.plan import Launch
 
 __all__ = ["NEEDED", "Space", "calls", "compute_type", "name_of"]

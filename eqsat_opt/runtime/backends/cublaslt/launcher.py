@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.types import numpy_dtype
-from eqsat_opt.runtime.backends.absent import AbsentLauncher, require_aligned
-from eqsat_opt.runtime.backends.batches import one_product
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.runtime.backends.launching import alignment_bytes
-from eqsat_opt.runtime.backends.products import Product, product_of
-from eqsat_opt.runtime.backends.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.absent import AbsentLauncher, require_aligned
+from eqsat_opt.runtime.backends.shared.batches import one_product
+from eqsat_opt.runtime.backends.shared.products import Product, product_of
+from eqsat_opt.runtime.backends.shared.tensors import Tensor
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
 
 __all__ = ["CUBLASLT", "CublasLtLauncher", "are_aligned", "batches_of_launch", "product_of_launch"]

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import StageError
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.precision import Precision
-from eqsat_opt.runtime.backends.products import Product
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.runtime.backends.shared.products import Product
 from eqsat_opt.runtime.plan.plan import dense_strides
 
 __all__ = [

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.precision import Precision
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION, Oracle
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec
 from eqsat_opt.runtime.backends.cudnn.spec import site_of
-from eqsat_opt.runtime.backends.elsewhere import Elsewhere
-from eqsat_opt.runtime.backends.epilogues import convolutions, products
 from eqsat_opt.runtime.backends.protocol import Implementation, KernelPattern
+from eqsat_opt.runtime.backends.shared.elsewhere import Elsewhere
+from eqsat_opt.runtime.backends.shared.epilogues import convolutions, products
 from eqsat_opt.runtime.devices.description import DeviceDescription
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 

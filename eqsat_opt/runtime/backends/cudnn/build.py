@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from eqsat_opt.precision import Precision
+from eqsat_opt.common.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec
-from eqsat_opt.runtime.backends.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import Tensor
 
 __all__ = ["BARRED", "ENGINES", "NEEDED", "built", "plans", "uids_of"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.absent import AbsentLauncher, require_aligned
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION
 from eqsat_opt.runtime.backends.cudnn.spec import Site, may_run, site_of
+from eqsat_opt.runtime.backends.shared.absent import AbsentLauncher, require_aligned
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
 __all__ = ["CudnnLauncher", "site_of_launch"]

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.types import numpy_dtype
-from eqsat_opt.precision import Precision
-from eqsat_opt.runtime.backends.batches import one_product
-from eqsat_opt.runtime.backends.products import product_of
-from eqsat_opt.runtime.backends.tensors import Tensor, tensor_from_json, tensor_to_json
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.types import numpy_dtype
+from eqsat_opt.runtime.backends.shared.batches import one_product
+from eqsat_opt.runtime.backends.shared.products import product_of
+from eqsat_opt.runtime.backends.shared.tensors import Tensor, tensor_from_json, tensor_to_json
 from eqsat_opt.runtime.plan.plan import dense_strides
 
 __all__ = ["ACTIVATIONS", "ProductSpec", "product_site", "product_spec_from_json"]

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import StaticType, numpy_dtype
-from eqsat_opt.precision import Precision
+from eqsat_opt.ir.values.types import StaticType, numpy_dtype
 from eqsat_opt.runtime.backends.cudnn.products import (
     ProductSpec,
     product_site,
     product_spec_from_json,
 )
-from eqsat_opt.runtime.backends.tensors import Tensor, tensor_from_json, tensor_to_json
+from eqsat_opt.runtime.backends.shared.tensors import Tensor, tensor_from_json, tensor_to_json
 from eqsat_opt.runtime.plan.plan import layout_strides
 
 __all__ = [

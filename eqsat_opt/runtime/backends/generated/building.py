@@ -3,6 +3,8 @@
 An output element is a term over elements of operands; where an operand is computed by the region
 too, its own term takes its place. Each value is computed in the outermost loop that it depends on,
 so the mean of a row is computed once for the row. Forms, strides and views are in addresses alone.
+
+It is long because one pass over index functions has a case for each kind of term.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from typing import Any, Literal
 import numpy as np
 
 from eqsat_opt.errors import EqsatError
-from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.ops import IllTyped, get_op
-from eqsat_opt.ir.ops.integers import (
+from eqsat_opt.ir.ops.index.integers import (
     FALSE,
     TRUE,
     Atom,
@@ -30,7 +32,7 @@ from eqsat_opt.ir.ops.integers import (
     polynomials,
     substitute,
 )
-from eqsat_opt.ir.ops.scalars import (
+from eqsat_opt.ir.ops.index.scalars import (
     Call,
     Choice,
     Constant,
@@ -44,8 +46,8 @@ from eqsat_opt.ir.ops.scalars import (
     Scalar,
     Times,
 )
-from eqsat_opt.ir.ops.scalars import Whole as WholeTerm
-from eqsat_opt.ir.types import FLOATS, WHOLE_RANGES, numpy_dtype
+from eqsat_opt.ir.ops.index.scalars import Whole as WholeTerm
+from eqsat_opt.ir.values.types import FLOATS, WHOLE_RANGES, numpy_dtype
 from eqsat_opt.runtime.backends.generated.by_hand import BY_HAND, Chosen, Multiplied
 from eqsat_opt.runtime.backends.generated.intervals import remaining
 from eqsat_opt.runtime.backends.generated.kernel import NUMBER

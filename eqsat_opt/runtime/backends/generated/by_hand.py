@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_opt.ir.ops.index_reduction import reduction
-from eqsat_opt.ir.ops.integers import TRUE, Atom, Poly, atom
-from eqsat_opt.ir.ops.scalars import IndexTensor, Premises, Reduce, Scalar, literal
+from eqsat_opt.ir.ops.index.integers import TRUE, Atom, Poly, atom
+from eqsat_opt.ir.ops.index.reduction import reduction
+from eqsat_opt.ir.ops.index.scalars import IndexTensor, Premises, Reduce, Scalar, literal
 
 __all__ = ["BY_HAND", "Chosen", "Multiplied"]
 

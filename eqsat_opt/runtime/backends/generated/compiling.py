@@ -21,9 +21,9 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
 
+from eqsat_opt.common.files import Scratch, write_whole
+from eqsat_opt.common.paths import cache_folder
 from eqsat_opt.errors import EqsatError, RuntimeFailed, printable
-from eqsat_opt.files import Scratch, write_whole
-from eqsat_opt.paths import cache_folder
 from eqsat_opt.runtime.backends.generated.host import HostKernel
 from eqsat_opt.runtime.backends.generated.kernel import Kernel
 from eqsat_opt.runtime.backends.generated.source import plan_source, source

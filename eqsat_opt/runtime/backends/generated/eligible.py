@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from eqsat_opt.ir.graph import Graph, Node
-from eqsat_opt.ir.types import StaticType
+from eqsat_opt.ir.graph.graph import Graph, Node
+from eqsat_opt.ir.values.types import StaticType
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.lowering import fits
 from eqsat_opt.runtime.backends.generated.regions import MOST_PARTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eqsat_opt.ir.ops.integers import (
+from eqsat_opt.ir.ops.index.integers import (
     AllOf,
     AnyOf,
     Atom,

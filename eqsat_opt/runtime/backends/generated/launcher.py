@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.graph import Graph, attributes
-from eqsat_opt.ir.kernel import Kernel as Body
-from eqsat_opt.ir.kernel import Step
+from eqsat_opt.ir.graph.graph import Graph, attributes
+from eqsat_opt.ir.graph.kernel import Kernel as Body
+from eqsat_opt.ir.graph.kernel import Step
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.compiling import compiled_for_plans
 from eqsat_opt.runtime.backends.generated.host import HostKernel

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.graph import Graph, Node
-from eqsat_opt.ir.ops.integers import (
+from eqsat_opt.ir.graph.graph import Graph, Node
+from eqsat_opt.ir.ops.index.integers import (
     AllOf,
     AnyOf,
     Atom,
@@ -30,8 +30,8 @@ from eqsat_opt.ir.ops.integers import (
     quotient,
     substitute,
 )
-from eqsat_opt.ir.ops.scalars import Choice
-from eqsat_opt.ir.types import StaticType
+from eqsat_opt.ir.ops.index.scalars import Choice
+from eqsat_opt.ir.values.types import StaticType
 from eqsat_opt.runtime.backends.generated.kernel import (
     LOAD,
     NUMBER,

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from eqsat_opt.ir.ops.integers import Atom, Poly, polynomials
+from eqsat_opt.ir.ops.index.integers import Atom, Poly, polynomials
 from eqsat_opt.runtime.backends.generated.program import (
     Block,
     Branch,

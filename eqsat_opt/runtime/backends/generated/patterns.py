@@ -12,8 +12,8 @@ from functools import cache, partial
 
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.rules.term import Function, Term, Var, ops
-from eqsat_opt.runtime.backends.epilogues import attr
 from eqsat_opt.runtime.backends.protocol import KernelPattern
+from eqsat_opt.runtime.backends.shared.epilogues import attr
 
 __all__ = ["generated_patterns"]
 

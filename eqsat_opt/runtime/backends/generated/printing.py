@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from eqsat_opt.ir.ops.integers import AllOf, AnyOf, Atom, Formula, IsZero, NonNegative, Poly
+from eqsat_opt.ir.ops.index.integers import AllOf, AnyOf, Atom, Formula, IsZero, NonNegative, Poly
 from eqsat_opt.runtime.backends.generated.kernel import NUMBER
 from eqsat_opt.runtime.backends.generated.program import (
     Block,

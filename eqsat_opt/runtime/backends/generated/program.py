@@ -2,7 +2,7 @@
 
 `kernel` describes loops of float32 whose addresses are sums of strides; this describes the rest:
 reductions, windows, borders, other element types. Indices and conditions are those of the registry
-(:mod:`eqsat_opt.ir.ops.integers`), over loops and over registers of whole numbers.
+(:mod:`eqsat_opt.ir.ops.index.integers`), over loops and over registers of whole numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from eqsat_opt.ir.ops.integers import Atom, Formula, Poly
+from eqsat_opt.ir.ops.index.integers import Atom, Formula, Poly
 
 __all__ = [
     "Block",

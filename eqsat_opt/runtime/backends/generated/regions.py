@@ -16,8 +16,8 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from eqsat_opt.ir.graph import Graph, Node
-from eqsat_opt.ir.types import StaticType
+from eqsat_opt.ir.graph.graph import Graph, Node
+from eqsat_opt.ir.values.types import StaticType
 from eqsat_opt.runtime.backends.generated.kernel import FUNCTIONS, Kernel
 from eqsat_opt.runtime.backends.generated.lowering import Unfit, lowered
 

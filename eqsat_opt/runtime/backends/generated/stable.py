@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eqsat_opt.ir.ops.scalars import MINUS_ONE, Call, Inverse, Plus, Reduce, Scalar, Times
+from eqsat_opt.ir.ops.index.scalars import MINUS_ONE, Call, Inverse, Plus, Reduce, Scalar, Times
 
 __all__ = ["stabilised"]
 

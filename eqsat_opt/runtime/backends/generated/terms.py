@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.ops.integers import Poly, poly
-from eqsat_opt.ir.ops.scalars import (
+from eqsat_opt.ir.ops.index.integers import Poly, poly
+from eqsat_opt.ir.ops.index.scalars import (
     MINUS_ONE,
     Call,
     Choice,

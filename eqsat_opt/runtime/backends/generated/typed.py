@@ -15,8 +15,8 @@ import onnx_ir
 from onnx import helper
 
 from eqsat_opt.errors import ModelError, RuntimeFailed
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
 __all__ = ["typed_graph"]

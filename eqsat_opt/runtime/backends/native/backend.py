@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.kernel_export import export_kernel
-from eqsat_opt.ir.types import require_static
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.onnx.kernel_export import export_kernel
+from eqsat_opt.ir.values.types import require_static
 from eqsat_opt.runtime.backends.native.convolutions import (
     TILES,
     convolutions,

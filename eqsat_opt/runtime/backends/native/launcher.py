@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.graph import number_of
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.graph.graph import number_of
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.native.library import library_digest, library_path
 from eqsat_opt.runtime.devices.calls import CALL_ALL, NativeCall

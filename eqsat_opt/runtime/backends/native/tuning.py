@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.native.attentions import attentions

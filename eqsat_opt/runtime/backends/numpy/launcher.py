@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.ir.evaluation import evaluate_kernel
+from eqsat_opt.ir.graph.evaluation import evaluate_kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.numpy.blas import on_one_thread

@@ -10,7 +10,7 @@ import numpy as np
 from eqsat_opt.errors import EqsatError, PlanError, RuntimeFailed
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime, OpenVinoSession
-from eqsat_opt.runtime.backends.session_models import operand_names, session_model
+from eqsat_opt.runtime.backends.shared.session_models import operand_names, session_model
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 

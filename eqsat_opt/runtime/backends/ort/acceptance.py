@@ -13,9 +13,9 @@ from functools import cache
 
 import onnx
 
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed
-from eqsat_opt.ir.onnx_types import standard_schema
+from eqsat_opt.ir.onnx.types import standard_schema
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import ModelSource, read_structure
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import onnx
 
-from eqsat_opt.ir.forms import Form
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.kernel_export import export_kernel
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.onnx.kernel_export import export_kernel
+from eqsat_opt.ir.values.forms import Form
+from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.measuring import measure_kernel
 from eqsat_opt.runtime.backends.ort.nchwc import between_reorders

@@ -18,7 +18,7 @@ from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
 from eqsat_opt.runtime.backends.ort.values import to_ort_value
-from eqsat_opt.runtime.backends.session_models import operand_names, session_model
+from eqsat_opt.runtime.backends.shared.session_models import operand_names, session_model
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Buffer, Launch
 

@@ -7,8 +7,14 @@ from collections.abc import Iterator
 from functools import cache
 
 from eqsat_opt.rules.term import Condition, Term, Var, near, ops
-from eqsat_opt.runtime.backends.epilogues import along, any_attrs, attr, convolutions, products
 from eqsat_opt.runtime.backends.protocol import KernelPattern
+from eqsat_opt.runtime.backends.shared.epilogues import (
+    along,
+    any_attrs,
+    attr,
+    convolutions,
+    products,
+)
 
 __all__ = ["ACTIVATIONS", "ort_patterns"]
 

@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource
 

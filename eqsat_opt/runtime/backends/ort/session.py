@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import OptionError, RuntimeFailed, printable
-from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.backends.ort.values import RAW_TYPES, from_ort_value, to_ort_value
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
 

@@ -1,0 +1,3 @@
+"""`eqsat-opt compare`."""
+
+__all__: list[str] = []

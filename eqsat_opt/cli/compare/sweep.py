@@ -1,0 +1,112 @@
+"""`eqsat-opt compare --sweep`: the cells of a file, here or on a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from eqsat_opt.cli.compare.table import print_comparison
+from eqsat_opt.cli.session import (
+    Session,
+    check_writable,
+    make_folder,
+    output_console,
+    print_notes,
+    stage_progress,
+    write_json,
+)
+from eqsat_opt.errors import OptionError, printable
+
+if TYPE_CHECKING:
+    from eqsat_opt.lab.comparison import Comparison
+    from eqsat_opt.lab.experiments import Cell, Reply
+
+__all__ = ["sweep_cells"]
+
+_MEANT = frozenset({"sweep", "resume", "save", "workers", "cluster", "json", "quiet", "debug"})
+"""Options that go with --sweep; all others stand in the file."""
+
+_CONNECT_S = "10s"
+
+
+def sweep_cells(
+    context: typer.Context,
+    file: str,
+    *,
+    resume: bool,
+    save: str | None,
+    workers: int,
+    cluster: str,
+    json: str | None,
+    quiet: bool,
+) -> tuple[Comparison, ...]:
+    """Compute what is missing, print a table for each model and device, and return all."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and name not in _MEANT:
+            title = name.rstrip("_").replace("_", "-")
+            what = "MODEL is" if name == "model" else f"--{title} is"
+            raise OptionError(f"{what} given beside --sweep; write it into {file}")
+    if workers < 1:
+        raise OptionError(f"workers is {workers}; give at least 1")
+    if cluster and workers > 1:
+        raise OptionError("a cluster has workers of its own; leave out --workers or --cluster")
+    check_writable(json, [file], noun="the file of --sweep")
+    from eqsat_opt import api
+
+    sweep = api.read_sweep(file)
+    folder = save or f"{os.path.splitext(file)[0]}.cells"
+    with _executor(workers, cluster) as executor, stage_progress(quiet) as progress:
+        make_folder(folder)
+        # What an interruption leaves is told as "... is complete".
+        context.ensure_object(Session).written = f"every cell in {folder}"
+        progress("sweep", f"{len(sweep.cells)} cells")
+
+        def told(cell: Cell, reply: Reply, known: int, of: int) -> None:
+            progress("sweep", f"{known} of {of} cells, last {cell.method} on {cell.model}")
+
+        found = api.run_sweep(sweep, folder, executor, resume=resume, told=told)
+    if json is not None:
+        write_json({"comparisons": [one.to_json() for one in found]}, json)
+    tables = not quiet and json != "-"
+    if tables:
+        console = output_console()
+        for one in found:
+            print_comparison(console, one)
+    print_notes(dict.fromkeys(note for one in found for note in one.notes), tables=tables)
+    return found
+
+
+@contextmanager
+def _executor(workers: int, cluster: str) -> Iterator[Executor]:
+    if cluster:
+        with _client(cluster) as client:
+            yield client.get_executor()
+        return
+    # Each thread waits for a process of its own.
+    executor = ThreadPoolExecutor(workers)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _client(address: str) -> Any:
+    if find_spec("distributed") is None:
+        raise OptionError("--cluster needs dask; install eqsat-opt[distributed]")
+    from distributed import Client
+
+    connect: Callable[..., Any] = Client
+    try:
+        return connect(address, timeout=_CONNECT_S)
+    except (OSError, ValueError) as error:  # a timeout is an OSError
+        raise OptionError(
+            f"no cluster answers at {address} ({printable(str(error)) or type(error).__name__}); "
+            "give the address of a dask scheduler, tcp://host:8786 for instance"
+        ) from error

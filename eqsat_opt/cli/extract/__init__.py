@@ -1,0 +1,3 @@
+"""`eqsat-opt extract`."""
+
+__all__: list[str] = []

@@ -1,0 +1,231 @@
+"""Stored values as canonical JSON, and a reader whose errors say what is wrong and where.
+
+A document is an object with a ``format``: what it holds and in which version. Equal values give
+equal bytes: keys stand in a fixed order, numbers as Python writes them, and the entries of a long
+list each on a line of their own, so that files can be compared line by line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from eqsat_opt.common.files import write_whole
+from eqsat_opt.common.paths import shown
+from eqsat_opt.errors import StageError, reason
+
+__all__ = [
+    "Document",
+    "Entry",
+    "document_text",
+    "number_from_json",
+    "number_to_json",
+    "read_document",
+    "write_document",
+]
+
+Document = dict[str, Any]
+T = TypeVar("T")
+
+_OPEN = 2
+"""Levels of objects whose keys stand on lines of their own."""
+
+_INFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def document_text(document: Mapping[str, Any]) -> str:
+    """The canonical text, with a newline at its end."""
+    return f"{_text(document, _OPEN)}\n"
+
+
+def _text(value: Any, levels: int) -> str:
+    if isinstance(value, Mapping) and value and levels:
+        items = (f"{_flat(key)}: {_text(item, levels - 1)}" for key, item in value.items())
+        return "{\n" + ",\n".join(items) + "\n}"
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        return "[\n" + ",\n".join(map(_flat, value)) + "\n]"
+    return _flat(value)
+
+
+def _flat(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def write_document(path: str | os.PathLike[str], document: Mapping[str, Any]) -> None:
+    """Write a document whole or not at all.
+
+    Raises:
+        StageError: the file cannot be written; nothing is left behind.
+    """
+    write_whole(path, document_text(document), StageError)
+
+
+def read_document(path: str | os.PathLike[str], noun: str = "a stored stage") -> Document:
+    """The object that a file holds.
+
+    Args:
+        path: of the file.
+        noun: what it should be, for messages.
+
+    Raises:
+        StageError: it cannot be read, is not a JSON object, or gives a key twice.
+    """
+    name = shown(os.fspath(path))
+    try:
+        value = json.loads(
+            Path(path).read_bytes(), object_pairs_hook=_distinct, parse_constant=_no_number
+        )
+    except OSError as error:
+        raise StageError(f"cannot read {name}: {reason(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise StageError(f"{name} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise StageError(f"{name} holds no JSON object, so it is not {noun}")
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> Document:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} comes twice in one object")
+    return value
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a JSON number")
+
+
+def number_to_json(value: float) -> Any:
+    """A number; JSON has no infinities, so they are objects: ``{"float": "inf"}``."""
+    if isinstance(value, int) or math.isfinite(value):
+        return value
+    return {"float": str(value)}
+
+
+def number_from_json(value: Any, where: str) -> float:
+    """What :func:`number_to_json` wrote.
+
+    Raises:
+        StageError: it is not a number.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if isinstance(value, dict) and value.keys() == {"float"} and value["float"] in _INFINITE:
+        return _INFINITE[value["float"]]
+    raise StageError(f"{where} is {_short(value)}, which is not a number")
+
+
+class Entry:
+    """A JSON object with typed access to its fields.
+
+    Every method raises a :class:`~eqsat_opt.errors.StageError` that names the place.
+
+    Attributes:
+        value: the object.
+        where: its place in the document, for messages.
+    """
+
+    def __init__(self, value: Any, where: str) -> None:
+        self.where = where
+        if not isinstance(value, dict):
+            raise StageError(f"{where} is {_short(value)}, which is not an object")
+        self.value: Document = value
+
+    def place(self, name: str) -> str:
+        """Where a field stands."""
+        return f"{name} of {self.where}"
+
+    def require_format(self, expected: str) -> None:
+        """Refuse another kind of document, or another version."""
+        found = self.value.get("format")
+        if found != expected:
+            what = "no format" if found is None else f"the format {_short(found)}"
+            raise StageError(f"{self.where} has {what}; {expected!r} is what can be read here")
+
+    def require_all(self, *names: str) -> None:
+        """Refuse an object that lacks one of these fields, or has others."""
+        self.require_fields(*names)
+        for name in names:
+            self.get(name)
+
+    def require_fields(self, *known: str) -> None:
+        """Refuse fields other than these; any of them may be missing."""
+        for name in self.value:
+            if name not in known:
+                raise StageError(f"{self.where} has the field {name!r}, which is not known")
+
+    def get(self, name: str) -> Any:
+        """Any field that is there."""
+        if name not in self.value:
+            raise StageError(f"{self.where} lacks the field {name!r}")
+        return self.value[name]
+
+    def _of(self, kind: type[T], name: str, otherwise: str) -> T:
+        value = self.get(name)
+        if not isinstance(value, kind):
+            raise StageError(f"{self.place(name)} is {_short(value)}{otherwise}")
+        return value
+
+    def text(self, name: str) -> str:
+        """A text."""
+        return self._of(str, name, ", which is not a text")
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        return self._of(bool, name, "; it is true or false")
+
+    def number(self, name: str) -> float:
+        """A number, infinities among them."""
+        return number_from_json(self.get(name), self.place(name))
+
+    def whole(self, name: str, end: int, begin: int = 0) -> int:
+        """An integer from ``begin`` to below ``end``."""
+        return _whole(self.get(name), self.place(name), begin, end)
+
+    def items(self, name: str) -> list[Any]:
+        """A list; one that is not there is empty."""
+        value = self.value.get(name, [])
+        if not isinstance(value, list):
+            raise StageError(f"{self.place(name)} is {_short(value)}, which is not a list")
+        return value
+
+    def wholes(self, name: str, end: int) -> tuple[int, ...]:
+        """Integers from 0 to below ``end``; none where the field is not there."""
+        items, where = self.items(name), self.place(name)
+        return tuple([_whole(item, where, 0, end) for item in items])
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Texts; none where the field is not there."""
+        for item in self.items(name):
+            if not isinstance(item, str):
+                raise StageError(f"{self.place(name)} holds {_short(item)}, which is not a text")
+        return tuple(self.items(name))
+
+    def entries(self, name: str, noun: str) -> Iterator[Entry]:
+        """Objects, each called by its noun and number; none where the field is not there."""
+        for number, item in enumerate(self.items(name)):
+            yield Entry(item, f"{noun} {number} of {self.where}")
+
+    def mapping(self, name: str) -> Entry:
+        """An object whose keys are names and not fields."""
+        return Entry(self.get(name), self.place(name))
+
+
+def _whole(value: Any, where: str, begin: int, end: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise StageError(f"{where} is {_short(value)}, which is not a whole number")
+    if not begin <= value < end:
+        allowed = f"allowed are {begin} to {end - 1}" if begin < end else "nothing is allowed there"
+        raise StageError(f"{where} is {value}, which is out of range; {allowed}")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

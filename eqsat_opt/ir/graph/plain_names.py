@@ -1,0 +1,51 @@
+"""Operators and sizes as users know them, for messages and tables.
+
+The search has operators that ONNX does not have, and names sizes that a file leaves without one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["OPERATORS", "axis_name", "plain_kernel", "plain_operator", "plain_sizes"]
+
+OPERATORS: Mapping[str, str] = {
+    "Center": "Sub of the mean",
+    "Clamp": "Clip",
+    "Fill": "ConstantOfShape",
+    "IdentityKernel": "identity weights",
+    "MaskedAttention": "Attention with a mask",
+    "Repeat": "repetition along an axis",
+    "RmsN": "Div by the root of the mean square",
+    "Rsqrt": "Reciprocal of Sqrt",
+    "Scalar": "constant",
+    "Scale": "Mul by a constant",
+    "Shift": "Add of a constant",
+    "Square": "Mul by itself",
+    "StridedSlice": "Slice",
+}
+"""Operators that ONNX does not have, in words of those that it has."""
+
+_OPERATOR = re.compile(rf"\b({'|'.join(OPERATORS)})\b")
+_SIZE = re.compile(r"\?([^\s?,()\[\]*+]+)\.(\d+)")
+
+
+def plain_operator(name: str) -> str:
+    """An operator of the search as ONNX calls it."""
+    return OPERATORS.get(name, name)
+
+
+def plain_kernel(text: str) -> str:
+    """The text of a kernel, or of an equation, without operators that ONNX does not have."""
+    return plain_sizes(_OPERATOR.sub(lambda found: OPERATORS[found[0]], text))
+
+
+def axis_name(size: str) -> str:
+    """The name under which a size can be given: of an axis without a name, ``VALUE.AXIS``."""
+    return size.removeprefix("?")
+
+
+def plain_sizes(text: str) -> str:
+    """A text about types, where a size without a name is told by the value and axis it is of."""
+    return _SIZE.sub(r"axis \2 of \1", text)

@@ -1,0 +1,3 @@
+"""Import from ONNX and export to it."""
+
+__all__: list[str] = []

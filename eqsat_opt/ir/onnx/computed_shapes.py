@@ -1,0 +1,278 @@
+"""Types of nodes that stay opaque, where their operands tell more than inference node by node.
+
+Inference by onnx gives up behind symbolic dimensions and computed shapes. Whatever reads the result
+of such a node is typed only if the node is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import zip_longest
+
+import onnx_ir
+
+from eqsat_opt.ir.onnx.mapping import Untranslatable
+from eqsat_opt.ir.onnx.types import fresh_dim
+from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
+from eqsat_opt.ir.ops.cuts import cut_length
+from eqsat_opt.ir.ops.moving.resampling import scaled
+from eqsat_opt.ir.values.dims import Dim, SymDim, floor_div, literal
+from eqsat_opt.ir.values.types import TensorType, ValueType
+
+__all__ = ["computed_types"]
+
+Dims = Callable[[str], Sequence[Dim]]
+"""Elements of an integer vector; raises `Untranslatable` where they are not known."""
+
+Numbers = Callable[[str], Sequence[float]]
+"""Elements of a constant; raises `Untranslatable` where it is none."""
+
+
+def computed_types(
+    node: onnx_ir.Node,
+    types: Mapping[str, ValueType],
+    *,
+    dims: Dims,
+    numbers: Numbers,
+    is_not_one: Callable[[Dim], bool],
+) -> Sequence[TensorType]:
+    """Return the types of the first outputs, none where nothing more is known than before.
+
+    Args:
+        node: of any operator.
+        types: of the values so far.
+        dims: reads an integer vector.
+        numbers: reads a constant.
+        is_not_one: whether a size is 1 in no run that succeeds.
+    """
+    if node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
+        return ()
+    rule = _RULES.get(node.op_type)
+    first = types.get(node.inputs[0].name or "")
+    if rule is None or not isinstance(first, TensorType):
+        return ()
+    names = ["" if value is None else value.name or "" for value in node.inputs]
+    try:
+        call = _Call(
+            node, first, tuple(names), types, dims=dims, numbers=numbers, is_not_one=is_not_one
+        )
+        found = rule(call)
+    except (Untranslatable, IllTyped, IndexError, ValueError, ZeroDivisionError):
+        return ()
+    return found if isinstance(found, tuple) else (found,)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A node, what is known of its operands, and the type of the first of them."""
+
+    node: onnx_ir.Node
+    x: TensorType
+    names: tuple[str, ...]
+    types: Mapping[str, ValueType]
+    dims: Dims
+    numbers: Numbers
+    is_not_one: Callable[[Dim], bool]
+
+    def dims_or_none(self, name: str) -> Sequence[Dim] | None:
+        """Return the elements of an integer vector if they are known."""
+        try:
+            return self.dims(name)
+        except Untranslatable:
+            return None
+
+
+def _reshape(call: _Call) -> TensorType:
+    """A Reshape that cannot be proven to fit its operand has the shape that its target says."""
+    name = call.node.outputs[0].name or ""
+    try:
+        wanted = call.dims(call.names[1])
+    except Untranslatable:
+        target = call.types.get(call.names[1])
+        if not isinstance(target, TensorType) or target.rank != 1:
+            raise
+        wanted = [-1] * literal(target.shape[0])
+    shape: list[Dim] = []
+    for axis, dim in enumerate(wanted):
+        is_copied = dim == 0 and not call.node.attributes.get_int("allowzero", 0)
+        if is_copied and axis < call.x.rank:
+            shape.append(call.x.shape[axis])
+        elif is_copied or (isinstance(dim, int) and dim < 0):
+            shape.append(fresh_dim(name, axis))
+        else:
+            shape.append(dim)
+    return TensorType(call.x.dtype, tuple(shape))
+
+
+def _resize(call: _Call) -> TensorType:
+    """Resize to sizes that are known, or by factors that are; Upsample by factors."""
+    axes = call.node.attributes.get_ints("axes", None) or range(call.x.rank)
+    policy = call.node.attributes.get_string("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" or len(call.names) < 2:
+        raise Untranslatable
+    shape = list(call.x.shape)
+    if len(call.names) > 3 and call.names[3]:
+        for axis, size in zip(axes, call.dims(call.names[3]), strict=True):
+            shape[axis] = size
+        return TensorType(call.x.dtype, tuple(shape))
+    scales = call.numbers(call.names[2] if len(call.names) > 2 else call.names[1])
+    for axis, scale in zip(axes, scales, strict=True):
+        shape[axis] = scaled(shape[axis], Fraction(float(scale)))
+    return TensorType(call.x.dtype, tuple(shape))
+
+
+def _top_k(call: _Call) -> tuple[TensorType, TensorType]:
+    axis = call.node.attributes.get_int("axis", -1) % call.x.rank
+    (count,) = call.dims(call.names[1])
+    shape = (*call.x.shape[:axis], count, *call.x.shape[axis + 1 :])
+    return TensorType(call.x.dtype, shape), TensorType("int64", shape)
+
+
+def _slice(call: _Call) -> TensorType:
+    """Type a slice; its length along an axis that is cut may be unknown."""
+    starts, name = call.types.get(call.names[1]), call.node.outputs[0].name or ""
+    if not isinstance(starts, TensorType):
+        raise Untranslatable
+    count, shape = literal(starts.shape[0]), list(call.x.shape)
+    axes, steps = (
+        call.dims(call.names[i]) if len(call.names) > i and call.names[i] else default
+        for i, default in ((3, range(count)), (4, (1,) * count))
+    )
+    begins, ends = (call.dims_or_none(call.names[i]) for i in (1, 2))
+    for index in range(count):
+        axis = literal(axes[index]) % call.x.rank
+        length: Dim = fresh_dim(name, axis)
+        if begins is not None and ends is not None:
+            with suppress(IllTyped):
+                length = cut_length(shape[axis], begins[index], ends[index], steps[index])
+        shape[axis] = length
+    return TensorType(call.x.dtype, tuple(shape))
+
+
+def _split(call: _Call) -> tuple[TensorType, ...]:
+    """Type the parts of a Split, by given sizes or equal ones of which the last may be less."""
+    axis = call.node.attributes.get_int("axis", 0) % call.x.rank
+    size, count = call.x.shape[axis], len(call.node.outputs)
+    if len(call.names) > 1 and call.names[1]:
+        parts = list(call.dims(call.names[1]))
+    elif given := call.node.attributes.get_ints("split", ()):
+        parts = list(given)
+    else:
+        chunk = floor_div(size + (count - 1), count)
+        parts = [chunk] * (count - 1) + [size - chunk * (count - 1)]
+    if any(isinstance(part, int) and part < 0 for part in parts):
+        raise Untranslatable
+    shapes = [(*call.x.shape[:axis], part, *call.x.shape[axis + 1 :]) for part in parts]
+    return tuple(TensorType(call.x.dtype, shape) for shape in shapes)
+
+
+def _depth_to_space(call: _Call) -> TensorType:
+    batch, channels, *sides = call.x.shape
+    block = literal(call.node.attributes.get_int("blocksize", 1))
+    blocks = [side * block for side in sides]
+    return TensorType(call.x.dtype, (batch, floor_div(channels, block * block), *blocks))
+
+
+def _space_to_depth(call: _Call) -> TensorType:
+    batch, channels, *sides = call.x.shape
+    block = literal(call.node.attributes.get_int("blocksize", 1))
+    blocks = [floor_div(side, block) for side in sides]
+    return TensorType(call.x.dtype, (batch, channels * (block * block), *blocks))
+
+
+def _pad(call: _Call) -> TensorType:
+    """Type a Pad whose pads are computed, on all axes or on those that are named."""
+    pads = call.dims(call.names[1])
+    axes: Sequence[Dim] = range(call.x.rank)
+    if len(call.names) > 3 and call.names[3]:
+        axes = call.dims(call.names[3])
+    if len(pads) != 2 * len(axes):
+        raise Untranslatable
+    shape = list(call.x.shape)
+    for place, axis in enumerate(axes):
+        shape[literal(axis)] += pads[place] + pads[place + len(axes)]
+    return TensorType(call.x.dtype, tuple(shape))
+
+
+def _integer_convolution(call: _Call) -> TensorType:
+    """A convolution of integers, whose weights come second or, with scales, fourth."""
+    weight = call.types.get(call.names[1] if call.node.op_type == "ConvInteger" else call.names[3])
+    if not isinstance(weight, TensorType) or weight.rank != call.x.rank or call.x.rank < 3:
+        raise Untranslatable
+    spatial = call.x.rank - 2
+    ones = (1,) * spatial
+    strides = call.node.attributes.get_ints("strides", ones)
+    dilations = call.node.attributes.get_ints("dilations", ones)
+    pads = call.node.attributes.get_ints("pads", (0,) * 2 * spatial)
+    if call.node.attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise Untranslatable
+    shape: list[Dim] = [call.x.shape[0], weight.shape[0]]
+    for axis in range(spatial):
+        window = dilations[axis] * (literal(weight.shape[axis + 2]) - 1) + 1
+        room = call.x.shape[axis + 2] + (pads[axis] + pads[axis + spatial] - window)
+        shape.append(floor_div(room, strides[axis]) + 1)
+    dtype = "int32" if call.node.op_type == "ConvInteger" else call.x.dtype
+    return TensorType(dtype, tuple(shape))
+
+
+def _tile(call: _Call) -> TensorType:
+    counts = call.dims(call.names[1])
+    pairs = zip(call.x.shape, counts, strict=True)
+    return TensorType(call.x.dtype, tuple(size * count for size, count in pairs))
+
+
+def _broadcast(call: _Call) -> TensorType:
+    """Type what broadcasts sizes of which it is not known that they are equal.
+
+    Where a size is never 1, the others of its axis are the same or 1 in every run that succeeds.
+    """
+    operands = [call.types.get(name) for name in call.names]
+    known = [operand for operand in operands if isinstance(operand, TensorType)]
+    if len(known) < len(operands):
+        raise Untranslatable
+    columns = zip_longest(*(reversed(operand.shape) for operand in known), fillvalue=1)
+    name = call.node.outputs[0].name or ""
+    rank = max(operand.rank for operand in known)
+    shape: list[Dim] = []
+    for axis, column in zip(range(rank - 1, -1, -1), columns, strict=True):
+        sizes = [size for size in dict.fromkeys(column) if size != 1]
+        if len(sizes) > 1:
+            sizes = [size for size in sizes if call.is_not_one(size) or _is_multiple(size)]
+            shape.append(min(sizes, key=_is_symbolic, default=fresh_dim(name, axis)))
+        else:
+            shape.append(next(iter(sizes), 1))
+    op = get_op(call.node.op_type)
+    place = next((i for i in range(len(known)) if i not in op.element_types), 0)
+    dtype = "bool" if "truth" in op.traits else known[place].dtype
+    return TensorType(dtype, tuple(reversed(shape)))
+
+
+def _is_multiple(dim: Dim) -> bool:
+    """Whether some number above 1 divides a size, whatever its symbols are."""
+    terms = dim.terms if isinstance(dim, SymDim) else ()
+    return math.gcd(*(coefficient for _, coefficient in terms)) > 1
+
+
+def _is_symbolic(dim: Dim) -> bool:
+    return isinstance(dim, SymDim)
+
+
+_RULES: dict[str, Callable[[_Call], TensorType | tuple[TensorType, ...]]] = {
+    **dict.fromkeys(with_trait("broadcasting"), _broadcast),
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "Upsample": _resize,
+    "Tile": _tile,
+    "TopK": _top_k,
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+    "Slice": _slice,
+    "Split": _split,
+    "Pad": _pad,
+    "ConvInteger": _integer_convolution,
+    "QLinearConv": _integer_convolution,
+}

@@ -1,0 +1,78 @@
+"""Contents of a model: its operators, the bytes of its constants, and a digest of everything."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+
+import onnx_ir
+
+from eqsat_opt.ir.onnx.exporter import model_proto
+from eqsat_opt.ir.onnx.files.external import tensor_slots
+from eqsat_opt.ir.onnx.files.sparse_tensors import stands_for_initializer
+
+__all__ = ["constant_bytes", "content_digest", "operator_counts"]
+
+
+def operator_counts(model: onnx_ir.Model) -> Counter[str]:
+    """How many nodes of each operator the main graph has; a call of a function is one node."""
+    return Counter(node.op_type for node in model.graph if not stands_for_initializer(node))
+
+
+def constant_bytes(model: onnx_ir.Model) -> int:
+    """Bytes of all initializers and tensors in attributes, in subgraphs and functions too."""
+    return sum(_bytes(slot.tensor) for slot in tensor_slots(model))
+
+
+def _bytes(tensor: Any) -> int:
+    if tensor.dtype == onnx_ir.DataType.STRING:
+        return sum(map(len, tensor.string_data()))
+    return int(tensor.nbytes)
+
+
+def content_digest(model: onnx_ir.Model) -> str:
+    """SHA-256 of the graph and of every byte of its tensors; metadata do not count.
+
+    The same model has the same digest in memory, in one file, or with its weights in others. All
+    weights are read, in pieces, which costs about as much as writing the model. The model is the
+    same after the call.
+    """
+    state = hashlib.sha256()
+    with ExitStack() as cleanup:
+        for slot in tensor_slots(model):
+            tensor = slot.tensor
+            if tensor.dtype == onnx_ir.DataType.STRING:
+                continue
+            state.update(f"{tensor.name}:{tensor.dtype.name}{tensor.shape}:".encode())
+            tensor.tofile(_Sink(state))
+            cleanup.callback(slot.replace, tensor)
+            slot.replace(_without_data(tensor))
+        proto = model_proto(model)
+    del proto.metadata_props[:]
+    state.update(proto.SerializeToString(deterministic=True))
+    return state.hexdigest()
+
+
+class _Sink:
+    """A file that only computes the digest of what is written to it."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def write(self, data: Any) -> int:
+        self._state.update(data)
+        return len(data)
+
+
+def _without_data(tensor: Any) -> onnx_ir.ExternalTensor:
+    """A stand-in that is written without reading anything."""
+    return onnx_ir.ExternalTensor(
+        "data",
+        0,
+        tensor.nbytes,
+        tensor.dtype,
+        shape=onnx_ir.Shape(tensor.shape),
+        name=tensor.name or "",
+    )

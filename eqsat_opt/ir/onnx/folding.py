@@ -1,0 +1,304 @@
+"""Evaluation of nodes whose operands are known before a model runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir
+
+from eqsat_opt.ir.graph.evaluation import evaluate_operator
+from eqsat_opt.ir.graph.graph import Constant, Node
+from eqsat_opt.ir.graph.handles import (
+    Expression,
+    derived_constant,
+    held_bytes,
+    is_dear,
+    splat_constant,
+    splat_value,
+)
+from eqsat_opt.ir.onnx.types import inner_graphs
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops.domains import FLOAT
+from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
+from eqsat_opt.ir.values.dims import Dim, SymDim, dim_max, dim_min, floor_div, is_size, literal
+from eqsat_opt.ir.values.types import StaticType, TensorType
+
+__all__ = [
+    "elementwise",
+    "evaluate",
+    "evaluate_opaque",
+    "exact_value",
+    "fold",
+    "folding_flops",
+    "is_deterministic",
+    "is_exact",
+    "rounds_alike",
+    "shape_values",
+]
+
+Array = npt.NDArray[Any]
+
+_RANDOM = frozenset(
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Dropout",
+    }
+)
+_LARGEST_POWER = 8
+_LARGEST_ROOT = 8
+
+_IR_VERSION = 10
+"""Of the one-node models that onnxruntime evaluates, which reads no version above its own."""
+
+
+def is_deterministic(node: onnx_ir.Node) -> bool:
+    """Whether an ONNX node gives the same result each time, as far as its operators tell."""
+    inner = (one for graph in inner_graphs(node) for one in graph)
+    return node.domain == "" and node.op_type not in _RANDOM and all(map(is_deterministic, inner))
+
+
+def is_exact(op: str) -> bool:
+    """Whether every implementation of an operator agrees to the last bit."""
+    known = get_op(op)
+    return known.kind == "movement" or "determined" in known.traits
+
+
+def rounds_alike(function: str) -> bool:
+    """Whether an elementwise function gives the same bits wherever in its operand an element lies.
+
+    Libraries compute several elements at once and the last few by another routine. Where IEEE 754
+    does not fix the result (an exponential, a logarithm) the two differ in the last bit, in up to
+    one element of a hundred.
+    """
+    traits = get_op(function).traits
+    return function == "LeakyRelu" or "determined" in traits or "exact" in traits
+
+
+def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:
+    """The value of a registry node, in its element type."""
+    return evaluate_operator(node.op, node.attrs, operands, type_)
+
+
+def exact_value(node: Node, operands: Sequence[Array], type_: TensorType) -> Array | None:
+    """Evaluate a registry node on floats if every implementation gives these very bits.
+
+    Libraries round most functions as they like, but none misses a number that is the result, as a
+    root of a size is that counts the rows of a square.
+    """
+    if is_exact(node.op):
+        return evaluate(node, operands, type_)
+    if node.op != "Pow":
+        return None
+    value = evaluate(node, operands, type_)
+    return value if _is_power(*(float(one.reshape(())) for one in (value, *operands))) else None
+
+
+def _is_power(value: float, base: float, exponent: float) -> bool:
+    """Tell whether a positive number to a small power, or a root of one, is a value exactly."""
+    if not (0 < base < math.inf and 0 < value < math.inf and abs(exponent) <= _LARGEST_POWER):
+        return False
+    power = Fraction(exponent)
+    root = power.denominator
+    return root <= _LARGEST_ROOT and Fraction(value) ** root == Fraction(base) ** power.numerator
+
+
+def fold(
+    node: Node, operands: Sequence[Constant], type_: StaticType, limit_bytes: int
+) -> Constant | None:
+    """The constant that a registry node on constants is; computed when it is loaded.
+
+    Where all operands are splats and the operator keeps them so, the result is a splat, and has no
+    limit of size.
+
+    Returns:
+        ``None`` if there is none, or if result or operands are larger than what is held of the
+        operands and than ``limit_bytes``: a splat is small, and what is computed of it may not be.
+    """
+    op = get_op(node.op)
+    moves = op.keeps_elements and op.arity == (1, 1)
+    if moves or (op.kind == "pointwise" and "channel" not in op.traits):
+        values = [splat_value(o, 1) for o in operands]
+        if all(v is not None for v in values):
+            scalars = [np.asarray(v).reshape(()) for v in values]
+            value = scalars[0] if moves else evaluate(node, scalars, StaticType(type_.dtype, ()))
+            return splat_constant(value, type_.shape)
+    room = max(limit_bytes, held_bytes(operands))
+    if any(one.bytes > room for one in (type_, *(o.type for o in operands))):
+        return None
+    if _is_undefined(node, operands):
+        return None
+    recipe = (node.op, str(node.attrs), *(o.digest for o in operands))
+    return derived_constant(
+        type_,
+        lambda: evaluate(node, [o.load() for o in operands], type_),
+        recipe,
+        folding_flops(node, operands, type_),
+        source=Expression(node.op, node.attrs, tuple(operands)),
+    )
+
+
+def folding_flops(node: Node, operands: Sequence[Constant], type_: TensorType) -> float:
+    """Floating point operations that make a constant of others, and those, if need be."""
+    own = get_op(node.op).flops([o.type for o in operands], type_, dict(node.attrs))
+    return literal(own) + sum(o.flops for o in operands)
+
+
+def _is_undefined(node: Node, operands: Sequence[Constant]) -> bool:
+    """Whether ONNX leaves the value open: of an index that points nowhere, of a mean of nothing."""
+    if node.op == "Gather":
+        if is_dear(operands[1]):
+            return True  # nobody looks
+        size, indices = operands[0].type.shape[node.attr("axis")], operands[1].load()
+        return bool(np.any((indices < -size) | (indices >= size)))
+    return node.op in ("ReduceMean", *GLOBAL_POOLS) and 0 in operands[0].type.shape
+
+
+def evaluate_opaque(
+    node: onnx_ir.Node, operands: Sequence[Array | None], opset: int
+) -> list[Array] | None:
+    """Outputs of a standard node by onnxruntime as it stands, ``None`` if that fails.
+
+    What a folded model is compared with computes them as well, whereas onnx's reference
+    implementation has every operator as its latest opset has it.
+    """
+    import onnxruntime  # slow to import, rarely needed
+
+    if any(True for _ in inner_graphs(node)):
+        return None  # a loop runs as long, and a branch allocates as much, as it likes
+    proto = onnx_ir.to_proto(node)
+    feeds = {f"i{index}": o for index, o in enumerate(operands) if o is not None}
+    for index in range(len(proto.input)):
+        proto.input[index] = f"i{index}" if f"i{index}" in feeds else ""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # errors come back as exceptions as well
+    try:
+        inputs = [
+            onnx.helper.make_tensor_value_info(
+                name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in feeds.items()
+        ]
+        outputs = [onnx.helper.make_empty_tensor_value_info(n) for n in proto.output if n]
+        graph = onnx.helper.make_graph([proto], "constant", inputs, outputs)
+        model = onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=_IR_VERSION
+        )
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        results = iter(session.run(None, feeds))
+    except Exception:  # onnxruntime lacks operators and types, and raises unrelated classes
+        return None
+    return [np.asarray(next(results)) if name else np.zeros(0) for name in proto.output]
+
+
+def shape_values(
+    node: Node, operands: Sequence[Array], is_size: Callable[[Dim], bool] = is_size
+) -> Array | None:
+    """The value of a node on integer tensors whose elements are dimensions.
+
+    Args:
+        node: of a registry operator.
+        operands: arrays of integers and dimensions.
+        is_size: whether a dimension is known not to be negative.
+
+    Returns:
+        An array of objects, ``None`` where an element cannot be told.
+    """
+    arithmetic = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
+    if node.op in arithmetic:
+        return np.asarray(arithmetic[node.op](*operands), dtype=object)
+    function = _of_sizes(node, is_size)
+    if function is not None:
+        result = elementwise(function, *operands)
+        return None if any(v is None for v in result.reshape(-1)) else result
+    if node.op == "Where":
+        if any(not isinstance(c, (bool, int, np.bool_)) for c in operands[0].reshape(-1)):
+            return None
+        return np.asarray(np.where(operands[0].astype(bool), *operands[1:]), dtype=object)
+    if node.op == "Cast":
+        return operands[0] if node.attr("to") in ("int64", "int32") else None
+    if node.op == "ReduceProd":
+        kept = bool(node.attr("keepdims"))
+        return np.asarray(np.prod(operands[0], axis=node.attr("axes"), keepdims=kept), dtype=object)
+    if get_op(node.op).kind == "movement" and node.op != "Pad":
+        indices = [
+            o.astype(np.int64) if node.op == "Gather" and i else o for i, o in enumerate(operands)
+        ]
+        target = dict(node.attrs).get("shape", ())
+        if isinstance(target, tuple) and any(isinstance(d, SymDim) for d in target):
+            return None
+        result = get_op(node.op).eval_fn(FLOAT, indices, dict(node.attrs))
+        return np.asarray(result, dtype=object)
+    return None
+
+
+def elementwise(function: Callable[..., Any], *operands: Array) -> Array:
+    """Apply a function to the elements of arrays of objects that broadcast."""
+    return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
+
+
+def _of_sizes(node: Node, is_size: Callable[[Dim], bool]) -> Callable[..., Any] | None:
+    """The function of two sizes that an operator is; ``None`` where its value cannot be told."""
+    match node.op:
+        case "Max":
+            return dim_max
+        case "Min":
+            return dim_min
+        case "Div":
+            return partial(_quotient, is_size)
+        case "Mod" if node.attr("fmod"):
+            return partial(_rest, partial(_quotient, is_size))
+        case "Mod":
+            return partial(_rest, _floor)
+        case "Equal":
+            return partial(_equal, is_size)
+    return None
+
+
+def _floor(left: Any, right: Any) -> Any:
+    """Divide by a positive number and round down."""
+    if isinstance(right, SymDim):
+        return 1 if left == right else None
+    return floor_div(left, right) if right > 0 else None
+
+
+def _quotient(is_size: Callable[[Dim], bool], left: Any, right: Any) -> Any:
+    """Divide by a positive number and round towards zero, as ONNX does."""
+    below = _floor(left, right)
+    if below is None or is_size(left) or below * right == left:
+        return below
+    if not isinstance(left, SymDim):
+        return below + 1
+    return dim_max(0, below) if is_size(left + (right - 1)) else None
+
+
+def _rest(quotient: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    whole = quotient(left, right)
+    return None if whole is None else left - whole * right
+
+
+def _equal(is_size: Callable[[Dim], bool], left: Any, right: Any) -> bool | None:
+    """Sizes are not negative; otherwise two different polynomials may meet."""
+    if left == right:
+        return True
+    if isinstance(left, SymDim) and isinstance(right, SymDim):
+        return None
+    if not isinstance(left, SymDim) and not isinstance(right, SymDim):
+        return False
+    size, literal = (left, right) if isinstance(left, SymDim) else (right, left)
+    return False if literal < 0 and is_size(size) else None

@@ -1,0 +1,332 @@
+"""The context for readers of ONNX nodes: the typed values of the graph so far.
+
+Small integer tensors are evaluated as soon as they are known, because the shapes of all that
+follows may depend on them; their elements may be symbolic dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir
+
+from eqsat_opt.ir.graph.graph import OPAQUE, Constant, Node, attributes
+from eqsat_opt.ir.graph.handles import array_constant, splat_constant
+from eqsat_opt.ir.onnx.files.load import inner_names, node_reads
+from eqsat_opt.ir.onnx.folding import elementwise, evaluate, exact_value, shape_values
+from eqsat_opt.ir.onnx.mapping import Call, Untranslatable
+from eqsat_opt.ir.onnx.types import OpaqueTyper, fresh_dim
+from eqsat_opt.ir.ops import OUTPUT, get_op
+from eqsat_opt.ir.sizes.facts import NO_FACTS, SizeFacts
+from eqsat_opt.ir.values.dims import (
+    Dim,
+    SymDim,
+    atom_of,
+    expand_target,
+    plain_symbol,
+    reshape_target,
+    unsqueezed_axes,
+)
+from eqsat_opt.ir.values.types import StaticType, TensorType, ValueType, numpy_dtype
+
+__all__ = [
+    "ORDERED_INTEGERS",
+    "SMALL_ELEMENTS",
+    "Array",
+    "ImportContext",
+    "identity_node",
+    "is_small_integer",
+]
+
+SMALL_ELEMENTS = 4096
+"""Elements up to which integer tensors are evaluated during the import."""
+
+ORDERED_INTEGERS = 12
+"""Operator set from which on Max and Min take integers."""
+
+_READABLE = 1 << 16
+"""Elements up to which a reader may look at a constant."""
+
+Array = npt.NDArray[Any]
+
+
+def identity_node(source: str, target: str, sources: tuple[str, ...] = ()) -> Node:
+    """An opaque node that gives a value a second name, for interfaces that need one."""
+    payload = onnx_ir.Node(
+        "", "Identity", [onnx_ir.Value(name=source)], outputs=[onnx_ir.Value(name=target)]
+    )
+    return Node(OPAQUE, (source,), (target,), sources=sources, payload=payload)
+
+
+def is_small_integer(type_: ValueType) -> bool:
+    return (
+        isinstance(type_, StaticType)
+        and type_.dtype in ("int64", "int32", "bool")
+        and type_.size <= SMALL_ELEMENTS
+    )
+
+
+class ImportContext:
+    """What readers know and make while a model is imported.
+
+    Attributes:
+        opset: of the default domain.
+        exact: whether every bit counts.
+        facts: what holds of sizes in every run that succeeds.
+    """
+
+    def __init__(self, model: onnx_ir.Model, exact: bool, facts: SizeFacts = NO_FACTS) -> None:
+        self.model = model
+        self.exact = exact
+        self.facts = facts
+        self.opset = model.graph.opset_imports.get("", 1)
+        self.types: dict[str, ValueType] = {}
+        self.constants: dict[str, Constant] = {}
+        self.nodes: list[Node] = []
+        self._typer = OpaqueTyper(model)
+        self._values: dict[str, Array] = {}
+        self._arrays: dict[str, Array] = {}
+        self._symbols: set[str] = set()
+        self._open_symbols: set[str] = set()
+        self._sequences: dict[str, Call] = {}
+        self._names = _all_names(model)
+        self._numbers: dict[str, int] = {}
+        self._read_names = _read_names(model)
+        self._made: list[str] = []
+        self._call: Call = Call("", (), ())
+        self._declared: dict[str, ValueType] = {}
+
+    # ** definitions **
+
+    def _define(self, name: str, type_: ValueType) -> None:
+        self.types[name] = self.facts.typed(type_) if self.facts else type_
+        self._made.append(name)
+
+    def _define_constant(self, name: str, constant: Constant) -> None:
+        self.constants[name] = constant
+        self._define(name, constant.type)
+
+    def _note_symbols(self, type_: ValueType, symbols: set[str]) -> None:
+        if isinstance(type_, TensorType):
+            for dim in type_.shape:
+                if (name := plain_symbol(dim)) is not None:
+                    symbols.add(name)
+
+    def _new_name(self) -> str:
+        base = next((o for o in self._call.outputs if o), self._call.op_type)
+        index = self._numbers.get(base, 0)  # counting from 0 would take squared time
+        while (name := f"{base}__{index}") in self._names:
+            index += 1
+        self._numbers[base] = index + 1
+        self._names.add(name)
+        return name
+
+    def _small_array(self, name: str) -> Array | None:
+        constant = self.constants.get(name)
+        if (
+            constant is None
+            or constant.type.dtype == "string"
+            or constant.type.size > SMALL_ELEMENTS
+        ):
+            return None
+        return self.array(name)
+
+    # ** what readers use; it raises `Untranslatable` for what is not there **
+
+    def type(self, name: str) -> TensorType:
+        """The type of a value that is a typed tensor."""
+        type_ = self.types.get(name)
+        if not isinstance(type_, TensorType):
+            raise Untranslatable
+        return type_
+
+    def array(self, name: str) -> Array:
+        """The contents of a small constant."""
+        if name not in self._arrays:
+            constant = self.constants.get(name)
+            if constant is None or constant.type.size > _READABLE:
+                raise Untranslatable
+            self._arrays[name] = np.asarray(constant.load())
+        return self._arrays[name]
+
+    def dims(self, name: str) -> tuple[Dim, ...]:
+        """An integer vector as dimensions, all of which are known."""
+        if name in self._values:
+            return tuple(self._values[name].reshape(-1))
+        array = self.array(name)
+        if array.dtype.kind not in "iu":
+            raise Untranslatable
+        return tuple(array.reshape(-1).tolist())
+
+    def open_dim(self, out: str, axis: int) -> Dim:
+        """A size of a result that data decide: as the model names it, or with its own name."""
+        declared = self._declared.get(out)
+        if isinstance(declared, TensorType) and axis < declared.rank:
+            return declared.shape[axis]
+        return fresh_dim(out, axis)
+
+    def sequence(self, name: str) -> Call | None:
+        """The call that made a sequence."""
+        return self._sequences.get(name)
+
+    def constant(self, array: Array, out: str | None = None) -> str:
+        """Add a constant and return its name."""
+        name = out or self._new_name()
+        self._define_constant(name, array_constant(array))
+        self._arrays[name] = np.asarray(array)
+        return name
+
+    def splat(self, value: Array, shape: tuple[int, ...], out: str) -> str:
+        """Add a constant whose elements all equal the scalar ``value``."""
+        if value.dtype.kind in "OSU" or min(shape, default=0) < 0:
+            raise Untranslatable
+        self._define_constant(out, splat_constant(value, shape))
+        return out
+
+    def alias(self, value: str, out: str) -> str:
+        """Make ``out`` the same value as ``value``."""
+        if value not in self.types:
+            raise Untranslatable
+        sources = (self._call.name or out,)
+        self.nodes.append(identity_node(value, out, sources))
+        self._define(out, self.types[value])
+        if value in self._values:
+            self._values[out] = self._values[value]
+        if value in self._typer.protos:
+            self._typer.protos[out] = self._typer.protos[value]
+        return out
+
+    def named(self, value: str, out: str) -> str:
+        """Make ``out`` what the reader made last, or the same value as any other."""
+        last = self.nodes[-1] if self.nodes else None
+        if value not in self._made or last is None or last.outputs != (value,):
+            return self.alias(value, out)
+        self.nodes[-1] = replace(last, outputs=(out,), name=self._call.name)
+        self._define(out, self.types.pop(value))
+        return out
+
+    def emit(self, op: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
+        """Add a registry node and return its output; without ``out`` the output gets a new name."""
+        operands = tuple(inputs)
+        definition = get_op(op)
+        if not definition.arity[0] <= len(operands) <= definition.arity[1]:
+            raise Untranslatable
+        types = [self.type(name) for name in operands]
+        type_ = definition.type_fn(types, attrs)
+        name = out or self._new_name()
+        call = self._call
+        node = Node(
+            op,
+            operands,
+            (name,),
+            attributes(**attrs),
+            name=call.name if out == call.outputs[0] else "",
+            sources=(call.name or next(filter(None, call.outputs), ""),),
+        )
+        if self._evaluate(node, type_):
+            return name
+        self._define(name, type_)
+        self.nodes.append(node)
+        return name
+
+    def emit_outputs(self, op: str, inputs: Iterable[str], **attrs: Any) -> None:
+        """Add a registry node for each output of the call that is read, in their order."""
+        operands, outputs = tuple(inputs), get_op(op).outputs
+        if len(self._call.outputs) > outputs:
+            raise Untranslatable
+        for number, out in enumerate(self._call.outputs):
+            if out and (outputs == 1 or out in self._read_names):
+                self.emit(op, operands, out, **attrs, **({OUTPUT: number} if outputs > 1 else {}))
+
+    def _evaluate(self, node: Node, type_: TensorType) -> bool:
+        """Fold small integer tensors, which may be shapes, at once. True if the node is gone."""
+        is_whole = type_.dtype in ("int64", "int32", "bool")
+        if not is_whole:
+            if type_.shape not in ((), (1,)):
+                return False
+        elif not isinstance(type_, StaticType) or type_.size > SMALL_ELEMENTS:
+            return False
+        arrays = [self._small_array(n) for n in node.inputs]
+        if all(a is not None for a in arrays):
+            operands = [a for a in arrays if a is not None]
+            value = (evaluate if is_whole else exact_value)(node, operands, type_)
+            if value is not None:
+                self.constant(value, node.output)
+            return value is not None
+        if type_.rank > 1 or not any(n in self._values for n in node.inputs):
+            return False
+        objects = []
+        for name, array in zip(node.inputs, arrays, strict=True):
+            if name in self._values:
+                objects.append(self._values[name])
+            elif array is not None and array.dtype.kind in "iub":
+                objects.append(array.astype(object))
+            else:
+                return False
+        values = shape_values(node, objects, self.facts.is_size)
+        if values is None or values.shape != type_.shape:
+            return False
+        if self.facts:
+            values = elementwise(self.facts.simplified, values)
+        if any(isinstance(v, SymDim) for v in values.reshape(-1)):
+            self._values[node.output] = values
+            return False
+        self.constant(values.astype(numpy_dtype(type_.dtype)), node.output)
+        return True
+
+    def is_expressible(self, source: TensorType, shape: tuple[Dim, ...], op: str) -> bool:
+        """Whether a model can compute ``shape`` as the target of ``op`` on ``source``."""
+        if not any(isinstance(d, SymDim) for d in shape):
+            return True
+        if op == "Expand":
+            constant = expand_target(source.shape, shape) is not None
+        else:
+            constant = (
+                reshape_target(source.shape, shape) is not None
+                or unsqueezed_axes(source.shape, shape) is not None
+                or unsqueezed_axes(shape, source.shape) is not None
+            )
+        return constant or self.are_computable(shape, source)
+
+    def are_computable(self, dims: Iterable[Dim], source: TensorType) -> bool:
+        """Tell whether a model can compute sizes from those of its inputs and of an operand."""
+        # Values that are needed for their shape only are not folded. Whatever has a size that data
+        # decide is computed from the value that has it first.
+        own = {name for d in source.shape if (name := plain_symbol(d)) is not None}
+        own |= self._open_symbols.intersection(_factors(source.shape))
+        return all(self._is_computable(atom, own) for atom in _factors(dims))
+
+    def _is_computable(self, atom: str, own: set[str]) -> bool:
+        """Whether a model can compute a size: it is that of an input, or a function of such."""
+        if atom in self._symbols or atom in own:
+            return True
+        meaning = atom_of(atom)
+        if meaning is None or (meaning.function != "floor" and self.opset < ORDERED_INTEGERS):
+            return False
+        return all(
+            self._is_computable(name, own) for name in _factors((meaning.left, meaning.right))
+        )
+
+
+def _factors(dims: Iterable[Dim]) -> set[str]:
+    return {a for d in dims if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial}
+
+
+def _all_names(model: onnx_ir.Model) -> set[str]:
+    names = {v.name or "" for v in model.graph.inputs} | set(model.graph.initializers)
+    for node in model.graph:
+        names.update(v.name or "" for v in node.outputs)
+        names.update(node_reads(node))
+        names.update(inner_names(node))
+    return names
+
+
+def _read_names(model: onnx_ir.Model) -> set[str]:
+    names = {v.name or "" for v in model.graph.outputs}
+    for node in model.graph.all_nodes():
+        names.update(v.name or "" for v in node.inputs if v is not None)
+    return names | {v.name or "" for graph in model.graphs() for v in graph.outputs}

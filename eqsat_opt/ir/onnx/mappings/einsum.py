@@ -1,0 +1,138 @@
+"""Einsum, read as products of matrices: by their letters axes are summed, or kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from string import ascii_letters
+
+from eqsat_opt.ir.onnx.import_context import ImportContext
+from eqsat_opt.ir.onnx.mapping import Call, expect, reads
+from eqsat_opt.ir.values.dims import Dim, dim_product
+
+__all__: list[str] = []
+
+_DTYPES = ("float16", "float32", "float64", "int32", "int64")
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A value whose axes have letters."""
+
+    name: str
+    letters: str
+
+
+@reads("Einsum")
+def _read_einsum(call: Call, context: ImportContext) -> None:
+    """From the left, two operands at a time; a letter stands once in each, and for one extent."""
+    ranks = [context.type(name).rank for name in call.inputs]
+    terms, result = _parsed(call.attrs["equation"], ranks)
+    types = [context.type(name) for name in call.inputs]
+    expect(not context.exact and all(type_.dtype in _DTYPES for type_ in types))
+    expect(all(len(set(term)) == len(term) for term in terms))
+    extents: dict[str, Dim] = {}
+    for term, type_ in zip(terms, types, strict=True):
+        for letter, extent in zip(term, type_.shape, strict=True):
+            expect(extents.setdefault(letter, extent) == extent)
+    expect(set(result) <= extents.keys() and 0 not in extents.values())
+    product = _Product(context, extents)
+    value, *others = (_Factor(*pair) for pair in zip(call.inputs, terms, strict=True))
+    for number, other in enumerate(others):
+        later = set(result).union(*(one.letters for one in others[number + 1 :]))
+        value = product.of(value, other, later)
+    value = product.ordered(product.summed(value, set(result)), result)
+    context.named(value.name, call.outputs[0])
+
+
+def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of all operands and of the result; an ellipsis has letters of its own."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    expect(len(terms) == len(ranks))
+    free = [letter for letter in ascii_letters if letter not in equation]
+    widths = [
+        rank - len(term.replace("...", "")) if "..." in term else 0
+        for term, rank in zip(terms, ranks, strict=True)
+    ]
+    expect(min(widths) >= 0 and max(widths) <= len(free))
+    wide = "".join(free[: max(widths)])
+
+    def spelled(term: str, width: int) -> str:
+        return term.replace("...", wide[len(wide) - width :])
+
+    if not arrow:
+        counts = Counter(letter for term in terms for letter in term.replace("...", ""))
+        right = "..." + "".join(sorted(letter for letter, count in counts.items() if count == 1))
+    spelled_terms = [spelled(term, width) for term, width in zip(terms, widths, strict=True)]
+    expect(all(len(term) == rank for term, rank in zip(spelled_terms, ranks, strict=True)))
+    return spelled_terms, spelled(right, len(wide))
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A writer of the nodes that multiply factors."""
+
+    context: ImportContext
+    extents: Mapping[str, Dim]
+
+    def shape(self, letters: str) -> tuple[Dim, ...]:
+        return tuple(self.extents[letter] for letter in letters)
+
+    def summed(self, value: _Factor, kept: Set[str]) -> _Factor:
+        """Sum over the axes that nothing else has."""
+        axes = tuple(i for i, letter in enumerate(value.letters) if letter not in kept)
+        if not axes:
+            return value
+        name = self.context.emit("ReduceSum", [value.name], axes=axes, keepdims=0)
+        return _Factor(name, "".join(letter for letter in value.letters if letter in kept))
+
+    def ordered(self, value: _Factor, letters: str) -> _Factor:
+        """Transpose into another order of the axes."""
+        if value.letters == letters:
+            return value
+        perm = tuple(value.letters.index(letter) for letter in letters)
+        return _Factor(self.context.emit("Transpose", [value.name], perm=perm), letters)
+
+    def reshaped(self, value: _Factor, shape: tuple[Dim, ...]) -> str:
+        type_ = self.context.type(value.name)
+        if type_.shape == shape:
+            return value.name
+        expect(self.context.is_expressible(type_, shape, "Reshape"))
+        return self.context.emit("Reshape", [value.name], shape=shape)
+
+    def of(self, left: _Factor, right: _Factor, later: Set[str]) -> _Factor:
+        """Multiply two factors, summed over the axes that both have and nothing later has."""
+        left = self.summed(left, later | set(right.letters))
+        right = self.summed(right, later | set(left.letters))
+        both = [letter for letter in left.letters if letter in right.letters]
+        batch = "".join(letter for letter in both if letter in later)
+        inner = "".join(letter for letter in both if letter not in later)
+        rows = "".join(letter for letter in left.letters if letter not in both)
+        columns = "".join(letter for letter in right.letters if letter not in both)
+        if not inner:
+            return self._spread(left, right, batch, (rows, columns))
+        left = self.ordered(left, batch + rows + inner)
+        right = self.ordered(right, batch + inner + columns)
+        shared, depth = self.shape(batch), dim_product(self.shape(inner))
+        height = self.shape(rows) if not batch else (dim_product(self.shape(rows)),)
+        width = (dim_product(self.shape(columns)),)
+        operands = [
+            self.reshaped(left, (*shared, *(height or (1,)), depth)),
+            self.reshaped(right, (*shared, depth, *width)),
+        ]
+        name = self.context.emit("MatMul", operands)
+        letters = batch + rows + columns
+        return _Factor(self.reshaped(_Factor(name, ""), self.shape(letters)), letters)
+
+    def _spread(self, left: _Factor, right: _Factor, batch: str, own: tuple[str, str]) -> _Factor:
+        """The product of all pairs of elements that agree in what both have."""
+        rows, columns = own
+        left = self.ordered(left, batch + rows)
+        right = self.ordered(right, batch + columns)
+        ones: tuple[Dim, ...] = (1,)
+        wide = self.reshaped(left, (*self.shape(batch + rows), *ones * len(columns)))
+        tall = (*self.shape(batch), *ones * len(rows), *self.shape(columns))
+        operands = [wide, self.reshaped(right, tall)]
+        return _Factor(self.context.emit("Mul", operands), batch + rows + columns)

@@ -1,0 +1,3 @@
+"""Operators that move data and compute nothing."""
+
+__all__: list[str] = []

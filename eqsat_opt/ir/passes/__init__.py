@@ -1,0 +1,3 @@
+"""Passes: functions from a graph to an equal graph, or to a fact about it."""
+
+__all__: list[str] = []

@@ -1,0 +1,53 @@
+"""Products that a known constant makes infinite stay where they stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir
+
+from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.graph.handles import is_dear, splat_value
+from eqsat_opt.ir.values.types import FLOATS
+
+__all__ = ["with_fixed_infinities"]
+
+_LARGEST_BYTES = 4 << 20
+"""Of a factor that is looked at; factors are vectors, and larger ones are data."""
+
+
+def with_fixed_infinities(graph: Graph) -> Graph:
+    """A product or quotient that a known constant makes infinite as a node that no rule sees.
+
+    Before a sum of products each term becomes infinite, and infinities of two signs are no number;
+    behind it the sum is infinite. So such a factor stays where it stands.
+    """
+    nodes = tuple(_fixed(n) if _makes_infinite(graph, n) else n for n in graph.nodes)
+    return graph if nodes == graph.nodes else graph.with_nodes(nodes)
+
+
+def _makes_infinite(graph: Graph, node: Node) -> bool:
+    if node.op not in ("Mul", "Div"):
+        return False
+    for place, name in enumerate(node.inputs):
+        constant = graph.constants.get(name)
+        if constant is None or constant.type.dtype not in FLOATS:
+            continue
+        if is_dear(constant) or constant.type.bytes > _LARGEST_BYTES:
+            continue
+        known = splat_value(constant)
+        values = np.asarray(constant.load() if known is None else known).astype(np.float64)
+        if not np.isfinite(values).all() or (node.op == "Div" and place == 1 and not values.all()):
+            return True
+    return False
+
+
+def _fixed(node: Node) -> Node:
+    payload = onnx_ir.Node(
+        "",
+        node.op,
+        [onnx_ir.Value(name=name) for name in node.inputs],
+        outputs=[onnx_ir.Value(name=name) for name in node.outputs],
+    )
+    return replace(node, op=OPAQUE, attrs=(), payload=payload)

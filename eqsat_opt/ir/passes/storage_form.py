@@ -1,0 +1,125 @@
+"""A graph as a file holds it: sums of products as Gemm, and no weight twice.
+
+Constants are folded when the graph is normalised and when a selection is written. Where that makes
+another copy of a weight, as of the embedding that is the matrix of the last product too, a node
+makes it in the file. A runtime folds such a node when a session is made, so that it costs no time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eqsat_opt.ir.graph.graph import Constant, Graph, Node
+from eqsat_opt.ir.graph.handles import Expression, held_bytes
+from eqsat_opt.ir.onnx.gemm import with_gemms
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.values.types import ValueType
+
+__all__ = ["as_stored", "unfolded"]
+
+_WORTH_BYTES = 1 << 10
+"""Smaller constants are stored as they are: a node takes about as much of a file."""
+
+
+def as_stored(graph: Graph, *, exact: bool, least: bool) -> Graph:
+    """The graph that is written for one that was found.
+
+    Args:
+        graph: of operators of the registry.
+        exact: whether every bit counts: how a sum within a product is rounded, nobody says.
+        least: whether bytes of weights count, and not whether there are copies of one only.
+    """
+    return unfolded(graph if exact else with_gemms(graph), least=least)
+
+
+def unfolded(graph: Graph, *, least: bool) -> Graph:
+    """The graph with nodes for what was folded of constants and takes more bytes than these.
+
+    Args:
+        graph: any.
+        least: whether all such nodes come back, and not only those that move the elements of a
+            constant that the graph holds besides.
+    """
+    return _Unfolding(graph, least).run()
+
+
+class _Unfolding:
+    """One walk over the constants of a graph."""
+
+    def __init__(self, graph: Graph, least: bool) -> None:
+        self.graph = graph
+        self.least = least
+        self.read = {name for node in graph.live_nodes() for name in node.reads}
+        self.kept = set(graph.outputs)
+        self.constants = dict(graph.constants)
+        self.types: dict[str, ValueType] = dict(graph.types)
+        self.nodes: list[Node] = []
+        held = {n: c for n, c in graph.constants.items() if n in self.read | self.kept}
+        self.places = {constant.digest: name for name, constant in held.items()}
+
+    def run(self) -> Graph:
+        # A constant that others are made of stays, so the smaller ones are looked at first.
+        held = [(name, one) for name, one in self.graph.constants.items() if name in self.read]
+        needed: set[str] = set()
+        for name, constant in sorted(held, key=lambda item: held_bytes([item[1]])):
+            if name in self.kept or name in needed or not self.gains(constant):
+                continue
+            needed.update(self.unfold(name, constant))
+        if not self.nodes:
+            return self.graph
+        nodes = (*self.nodes, *self.graph.nodes)
+        return replace(self.graph, nodes=nodes, constants=self.constants, types=self.types)
+
+    def gains(self, constant: Constant) -> bool:
+        """Whether the file is smaller with what a constant was folded of."""
+        bytes_, made = held_bytes([constant]), constant.source
+        if bytes_ < _WORTH_BYTES or not _is_made_of_others(constant):
+            return False
+        if not self.least:
+            is_moved = len(made.operands) == 1 and get_op(made.op).keeps_elements
+            return is_moved and made.operands[0].digest in self.places
+        return held_bytes(one for one in self.bases(constant) if not self.is_held(one)) < bytes_
+
+    def is_held(self, constant: Constant) -> bool:
+        return constant.digest in self.places
+
+    def bases(self, constant: Constant) -> list[Constant]:
+        """The constants that one is made of in the end, or that the graph holds."""
+        found: dict[str, Constant] = {}
+        pending = list(constant.source.operands)
+        while pending:
+            one = pending.pop()
+            if _is_made_of_others(one) and not self.is_held(one):
+                pending += one.source.operands
+            else:
+                found[one.digest] = one
+        return list(found.values())
+
+    def unfold(self, name: str, constant: Constant) -> list[str]:
+        """Add the nodes that make a constant; the names of what they are made of."""
+        del self.constants[name]
+        self.places.pop(constant.digest, None)
+        made: Expression = constant.source
+        operands = [self.named(one, f"{name}_{i}") for i, one in enumerate(made.operands)]
+        self.nodes.append(Node(made.op, tuple(operands), (name,), made.attrs))
+        return operands
+
+    def named(self, constant: Constant, wanted: str) -> str:
+        """The name of a constant that a node reads, which may be made by a node as well."""
+        if constant.digest in self.places:
+            return self.places[constant.digest]
+        name = wanted
+        while name in self.types:
+            name += "_"
+        self.types[name] = constant.type
+        self.places[constant.digest] = name
+        self.constants[name] = constant
+        if _is_made_of_others(constant):
+            self.unfold(name, constant)
+            self.places[constant.digest] = name
+        return name
+
+
+def _is_made_of_others(constant: Constant) -> bool:
+    """Whether a node can make a constant: what is made of nothing has no operator in ONNX."""
+    return isinstance(constant.source, Expression) and bool(constant.source.operands)

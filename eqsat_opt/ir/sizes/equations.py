@@ -1,0 +1,163 @@
+"""Equations between symbolic sizes that a model demands, and what follows from what.
+
+Operators that the importer could type hold no open equation. One whose operands have sizes of
+different names (a mask of ``total`` columns that is added to ``past + new`` ones) stays opaque, and
+at most sizes it cannot run: its demands are the equations here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import onnx_ir
+
+from eqsat_opt.ir.graph.graph import OPAQUE, Graph
+from eqsat_opt.ir.ops import with_trait
+from eqsat_opt.ir.values.dims import (
+    Dim,
+    SymDim,
+    dim_names,
+    dim_product,
+    evaluate_dim,
+    substituted,
+    sym,
+)
+from eqsat_opt.ir.values.types import TensorType
+
+__all__ = ["TOLD", "Equation", "demands", "equations", "solved"]
+
+_BROADCASTING = with_trait("broadcasting")
+
+TOLD = frozenset({"Expand", "Reshape", "Squeeze"})
+"""Operators that demand what the values of their second operand say."""
+
+
+@dataclass(frozen=True)
+class Equation:
+    """Two sizes that have to be the same.
+
+    Attributes:
+        left, right: the sizes.
+        node: the node that demands it, for people.
+        is_strict: whether 1 will not do for either.
+    """
+
+    left: Dim
+    right: Dim
+    node: str
+    is_strict: bool
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Tell whether it holds at these sizes."""
+        left, right = evaluate_dim(self.left, sizes), evaluate_dim(self.right, sizes)
+        return left == right or (not self.is_strict and 1 in (left, right))
+
+    def __str__(self) -> str:
+        return f"{self.left} = {self.right} ({self.node})"
+
+
+def equations(graph: Graph) -> Iterator[Equation]:
+    """Yield what the opaque nodes of a graph demand of sizes, where they can demand it."""
+    for node in graph.nodes:
+        if node.op == OPAQUE and node.payload is not None:
+            yield from demands(node.payload, [graph.tensor_type(name) for name in node.inputs])
+
+
+def demands(
+    node: onnx_ir.Node, types: Sequence[TensorType | None], target: Sequence[Dim] | None = None
+) -> Iterator[Equation]:
+    """Yield what an ONNX node demands of sizes.
+
+    Args:
+        node: the node.
+        types: of its operands, those that are absent too.
+        target: the shape that an Expand or a Reshape is told to make, the axes of a Squeeze.
+    """
+    if node.domain not in ("", "ai.onnx"):
+        return
+    shapes = [type_.shape for type_ in types if isinstance(type_, TensorType)]
+    if node.op_type in TOLD:
+        if target is None or not shapes:
+            return
+        shapes = [shapes[0], tuple(target)]
+    elif len(shapes) < 2 or len(shapes) < sum(value is not None for value in node.inputs):
+        return
+    label = f"{node.op_type} {node.name!r}" if node.name else node.op_type
+    for left, right, is_strict in _demanded(node, shapes):
+        if isinstance(left - right, SymDim):
+            yield Equation(left, right, label, is_strict)
+
+
+def _demanded(
+    node: onnx_ir.Node, shapes: Sequence[tuple[Dim, ...]]
+) -> Iterator[tuple[Dim, Dim, bool]]:
+    """Pairs of sizes, and whether 1 will not do for either."""
+    match node.op_type:
+        case "MatMul" if min(map(len, shapes)) > 1:
+            yield shapes[0][-1], shapes[1][-2], True
+            yield from _aligned([shape[:-2] for shape in shapes])
+        case "Reshape" if not any(isinstance(dim, int) and dim <= 0 for dim in shapes[1]):
+            yield dim_product(shapes[0]), dim_product(shapes[1]), True
+        case "Squeeze":
+            rank = len(shapes[0])
+            named = zip(range(-rank, rank), shapes[0] * 2, strict=True)
+            yield from ((size, 1, True) for axis, size in named if axis in shapes[1])
+        case "Concat":
+            axis = node.attributes.get_int("axis", 0)
+            first, *rest = shapes
+            for other in rest:
+                if len(other) == len(first):
+                    for i, pair in enumerate(zip(first, other, strict=True)):
+                        if i != axis % len(first):
+                            yield *pair, True
+        case op if op in _BROADCASTING or op in ("Where", "Expand"):
+            yield from _aligned(shapes)
+        case _:
+            return
+
+
+def _aligned(shapes: Sequence[tuple[Dim, ...]]) -> Iterator[tuple[Dim, Dim, bool]]:
+    """Sizes that broadcasting aligns, but for those of 1."""
+    for column in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
+        sizes = [size for size in dict.fromkeys(column) if size != 1]
+        yield from ((sizes[0], other, False) for other in sizes[1:])
+
+
+def solved(
+    wanted: Iterable[Equation], free: Iterable[str], inner: Iterable[str] = ()
+) -> dict[str, SymDim | int]:
+    """Solve linear equations for names of sizes.
+
+    Args:
+        wanted: the equations; one that has no solution of this kind is left out.
+        free: names that may follow from others, those that should first.
+        inner: names of sizes that the model computes; they are solved for before all others.
+
+    Returns:
+        Names with the size that follows; no such size speaks of a name that is solved itself.
+    """
+    known: dict[str, SymDim | int] = {}
+    order = [*inner, *free]
+    for equation in wanted:
+        difference = substituted(equation.left - equation.right, known)
+        if not isinstance(difference, SymDim):
+            continue
+        name = next((one for one in order if _is_alone(difference, one)), None)
+        if name is None:
+            continue
+        coefficient = dict(difference.terms)[(name,)]
+        value = sym(name) - difference * coefficient  # the coefficient is 1 or -1
+        known = {other: substituted(size, {name: value}) for other, size in known.items()}
+        known[name] = value
+    return known
+
+
+def _is_alone(difference: SymDim, name: str) -> bool:
+    """Whether a name occurs once, as a term by itself with the coefficient 1 or -1."""
+    own = dict(difference.terms).get((name,))
+    if own not in (1, -1):
+        return False
+    rest = difference - sym(name) * own
+    return name not in set(dim_names(rest))

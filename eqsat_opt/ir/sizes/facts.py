@@ -1,0 +1,322 @@
+"""What holds of sizes in every run that succeeds, because operators demand it.
+
+A model that adds the first ``min(128, n)`` rows of a table to ``n`` rows runs for no ``n`` above
+128: where it runs the smaller of both is ``n``. With the facts of one import the next one types
+operators that would stay opaque without them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from eqsat_opt.ir.sizes.equations import Equation
+from eqsat_opt.ir.values.dims import (
+    Dim,
+    Function,
+    SymDim,
+    applied,
+    atom_of,
+    is_size,
+    plain_symbol,
+    rewritten,
+    substituted,
+    sym,
+)
+from eqsat_opt.ir.values.types import StaticType, TensorType, ValueType
+
+__all__ = ["NO_FACTS", "SizeFacts", "facts_of", "lengths", "windows"]
+
+
+_DEPTH = 3
+"""Maxima and minima whose operands are looked at one by one to tell a sign."""
+
+
+@dataclass(frozen=True)
+class SizeFacts:
+    """Inequalities and equalities of sizes.
+
+    Attributes:
+        bounds: pairs of which the first is at most the second.
+        named: sizes that nothing was known of, and functions of sizes, with what they are.
+        equal: sizes with the simpler one that they equal.
+    """
+
+    bounds: frozenset[tuple[Dim, Dim]] = frozenset()
+    named: Mapping[str, Dim] = field(default_factory=dict)
+    equal: Mapping[Dim, Dim] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.bounds or self.named or self.equal)
+
+    def merged(self, other: SizeFacts) -> SizeFacts:
+        """Join two sets of facts; those of this one come first."""
+        return SizeFacts(
+            self.bounds | other.bounds,
+            {**other.named, **self.named},
+            {**other.equal, **self.equal},
+        )
+
+    def simplified(self, dim: Dim) -> Dim:
+        """Return a size in the simplest form that the facts allow."""
+        for _ in range(_STEPS):
+            if not isinstance(dim, SymDim):
+                break
+            before = dim
+            dim = rewritten(before, self.named.get, self._applied)
+            dim = self.equal.get(dim, dim)
+            if dim == before:
+                break
+        return dim
+
+    def is_size(self, dim: Dim, *, depth: int = _DEPTH) -> bool:
+        """Tell whether a size is negative in no run that succeeds.
+
+        Args:
+            dim: the size.
+            depth: maxima and minima of which one operand after the other is looked at.
+        """
+        if self._is_size(dim):
+            return True
+        for name, factor in _factors_of(dim) if depth else ():
+            atom = atom_of(name)
+            if atom is not None and atom.function != "floor":
+                # A maximum is at least either of its operands, and a minimum is one of them.
+                of_several = any if (atom.function == "max") == (factor > 0) else all
+                rest = dim - sym(name) * factor
+                cases = (rest + one * factor for one in (atom.left, atom.right))
+                if of_several(self.is_size(case, depth=depth - 1) for case in cases):
+                    return True
+        return False
+
+    def _is_size(self, dim: Dim) -> bool:
+        """Tell so of a size whose maxima and minima nobody looks into."""
+        forms = {dim, _without_quotient(dim)}
+        if any(map(is_size, forms)):
+            return True
+        known = {most - least for least, most in self.bounds}
+        known.update(map(_without_quotient, tuple(known)))
+        if any(is_size(form - size) for form in forms for size in known):
+            return True
+        return bool(self._excesses) and is_size(substituted(dim, self._excesses))
+
+    def is_not_one(self, dim: Dim) -> bool:
+        """Tell whether a size is 1 in no run that succeeds."""
+        return self.is_size(dim - 2) if isinstance(dim, SymDim) else dim != 1
+
+    @cached_property
+    def _excesses(self) -> Mapping[str, Dim]:
+        """Sizes that have a least value above 0, as this and a size by which they exceed it."""
+        lowest = dict[str, int]()
+        for least, most in self.bounds:
+            terms = dict(_terms_of(_without_quotient(most - least)))
+            added = terms.pop((), 0)
+            if len(terms) == 1:
+                ((names, factor),) = terms.items()
+                if len(names) == 1 and factor > 0 and added < 0:
+                    lowest[names[0]] = max(-(added // factor), lowest.get(names[0], 0))
+        # No name of a size has such a letter in it.
+        return {name: sym(f"\0{name}") + size for name, size in lowest.items()}
+
+    def typed(self, type_: ValueType) -> ValueType:
+        """Return a type in the simplest form that the facts allow."""
+        if not isinstance(type_, TensorType) or isinstance(type_, StaticType):
+            return type_
+        return TensorType(type_.dtype, tuple(map(self.simplified, type_.shape)))
+
+    def _applied(self, function: Function, left: Dim, right: Dim) -> Dim:
+        if function != "floor":
+            for low, high in ((left, right), (right, left)):
+                if self.is_size(high - low):
+                    return low if function == "min" else high
+        return applied(function, left, right)
+
+
+NO_FACTS = SizeFacts()
+
+_STEPS = 8
+"""Rounds in which what one fact gives is simplified by others."""
+
+
+def _without_quotient(dim: Dim) -> Dim:
+    """Return a size that is negative just where ``dim`` is, and is no quotient and a number.
+
+    ``c * (a // d) + k`` is negative where ``a // d`` is below ``-k / c`` rounded up, which is where
+    ``a`` is below ``d`` times that.
+    """
+    while isinstance(dim, SymDim):
+        terms = dict(_terms_of(dim))
+        added = terms.pop((), 0)
+        ((names, factor), *others) = terms.items()
+        atom = atom_of(names[0]) if len(names) == 1 and not others else None
+        if atom is None or atom.function != "floor" or factor < 0:
+            break
+        if not isinstance(atom.right, int) or atom.right <= 0:
+            break
+        dim = atom.left + atom.right * (added // factor)
+    return dim
+
+
+def lengths(types: Iterable[TensorType]) -> SizeFacts:
+    """Note that no tensor has a negative size, where a function of sizes may depend on it.
+
+    Args:
+        types: of tensors that every run makes.
+    """
+    sizes = dict.fromkeys(dim for type_ in types for dim in type_.shape)
+    if not any(atom_of(name) for dim in sizes for name in _inside(dim)):
+        return NO_FACTS
+    return SizeFacts(frozenset((0, dim) for dim in sizes if not is_size(dim)))
+
+
+def windows(types: Iterable[TensorType]) -> SizeFacts:
+    """Note that results of convolutions are not empty, for runtimes refuse what no window fits in.
+
+    They do so whatever the batch is, which may be empty.
+
+    Args:
+        types: of results of convolutions that every run makes.
+    """
+    sides = {dim for type_ in types for dim in type_.shape[2:]}
+    return SizeFacts(frozenset((1, dim) for dim in sides if not is_size(dim - 1)))
+
+
+def facts_of(
+    equations: Iterable[Equation], given: Collection[str], known: SizeFacts | None = None
+) -> SizeFacts:
+    """Derive facts from equations of sizes.
+
+    Args:
+        equations: those that operators demand which run whenever the model does.
+        given: names of sizes of the model's inputs, which stay as they are.
+        known: what holds of sizes in any case; by it an equation may be one that 1 does not meet.
+    """
+    facts = NO_FACTS
+    for wanted in equations:
+        sides = facts.simplified(wanted.left), facts.simplified(wanted.right)
+        is_strict = wanted.is_strict or all(map((known or NO_FACTS).is_not_one, sides))
+        equation = replace(wanted, left=sides[0], right=sides[1], is_strict=is_strict)
+        facts = facts.merged(_follows(equation, given))
+    return facts
+
+
+def _follows(equation: Equation, given: Collection[str]) -> SizeFacts:
+    """Derive facts from one equation."""
+    difference = equation.left - equation.right
+    if not isinstance(difference, SymDim):
+        return NO_FACTS
+    bounds = {*_bounds(equation), *_signs(equation)}
+    if bounds or not equation.is_strict:
+        return SizeFacts(frozenset(bounds))
+    solution = _solved(difference)
+    if solution is not None:
+        return SizeFacts(named=dict([solution]))
+    target, source = sorted((equation.left, equation.right), key=_complexity)
+    if _is_of(source, given):
+        target, source = source, target
+    return NO_FACTS if _is_of(source, given) else SizeFacts(equal={source: target})
+
+
+def _bounds(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
+    """Yield pairs of sizes, the smaller one first, whose minimum or maximum is one of them.
+
+    Where 1 will do for either side, a minimum is the other operand only if that is a literal above
+    1: any excess would meet that literal, and neither is 1.
+    """
+    sides = (equation.left, equation.right)
+    for side, other in (sides, sides[::-1]):
+        atom = atom_of(plain_symbol(side) or "")
+        if atom is None or atom.function == "floor":
+            continue
+        for own, rest in ((atom.left, atom.right), (atom.right, atom.left)):
+            if own != other:
+                continue
+            # The other side is the size of an axis, which is not negative.
+            if atom.function == "max" and (equation.is_strict or rest == 0):
+                yield rest, own
+            elif atom.function == "min" and (
+                equation.is_strict or (isinstance(rest, int) and rest > 1)
+            ):
+                yield own, rest
+
+
+def _signs(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
+    """Yield sizes that are not negative, because two sizes are equal only if they are not.
+
+    Else one side would have elements and the other none, or an empty batch hides both.
+    """
+    if not equation.is_strict:
+        return
+    clipped = dict[str, Dim]()
+    for name in _atoms_in(equation.left, equation.right):
+        atom = atom_of(name)
+        if atom is not None and atom.function == "max" and 0 in (atom.left, atom.right):
+            clipped[name] = atom.right if atom.left == 0 else atom.left
+    if clipped:
+        left, right = (
+            rewritten(side, clipped.get, applied) for side in (equation.left, equation.right)
+        )
+        if left == right:
+            yield from ((0, size) for size in clipped.values())
+
+
+def _terms_of(dim: Dim) -> tuple[tuple[tuple[str, ...], int], ...]:
+    return dim.terms if isinstance(dim, SymDim) else (((), dim),)
+
+
+def _factors_of(dim: Dim) -> Iterator[tuple[str, int]]:
+    """Yield the names that are terms by themselves, with what they are multiplied by."""
+    for names, factor in _terms_of(dim):
+        if len(names) == 1:
+            yield names[0], factor
+
+
+def _atoms_in(*dims: Dim) -> Iterator[str]:
+    for dim in dims:
+        for names, _ in _terms_of(dim):
+            yield from names
+
+
+def _inside(dim: Dim) -> Iterator[str]:
+    """Yield the names and atoms of a size, those inside of atoms too."""
+    for name in _atoms_in(dim):
+        yield name
+        atom = atom_of(name)
+        if atom is not None:
+            yield from _inside(atom.left)
+            yield from _inside(atom.right)
+
+
+def _solved(difference: SymDim) -> tuple[str, Dim] | None:
+    """Solve a difference of 0 for an unknown size that is alone in it, else a function."""
+    divisor = math.gcd(*(coefficient for _, coefficient in difference.terms))
+    alone = [
+        (names[0], coefficient)
+        for names, coefficient in difference.terms
+        if len(names) == 1 and abs(coefficient) == divisor
+    ]
+    unknown = [one for one in alone if one[0].startswith("?")]
+    functions = [one for one in alone if atom_of(one[0]) is not None]
+    for name, coefficient in unknown + sorted(functions, key=lambda one: (-len(one[0]), one[0])):
+        rest = difference - sym(name) * coefficient
+        if name not in set(_inside(rest)):
+            return name, _divided(rest, -coefficient)
+    return None
+
+
+def _divided(dim: Dim, divisor: int) -> Dim:
+    """Divide a size by a number that divides all its coefficients."""
+    return applied("floor", dim, divisor) if divisor > 0 else applied("floor", dim * -1, -divisor)
+
+
+def _complexity(dim: Dim) -> tuple[int, int, str]:
+    text = str(dim)
+    return text.count("?"), len(text), text
+
+
+def _is_of(dim: Dim, given: Collection[str]) -> bool:
+    """Tell whether a size is a literal or a polynomial of given ones."""
+    terms = dim.terms if isinstance(dim, SymDim) else ()
+    return all(name in given for names, _ in terms for name in names)

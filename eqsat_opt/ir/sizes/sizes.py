@@ -1,0 +1,350 @@
+"""Sizes of symbolic dimensions: what a user gives, and assumptions for the rest, made in one place.
+
+Prices, check and race all use the same sizes, so that what is predicted is what is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, product
+
+from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.graph.graph import OPAQUE, Graph, sized
+from eqsat_opt.ir.graph.plain_names import axis_name, plain_sizes
+from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.sizes.equations import Equation, equations, solved
+from eqsat_opt.ir.values.dim_names import read_name
+from eqsat_opt.ir.values.dims import SymDim, dim_names, evaluate_dim, plain_symbol, substituted, sym
+from eqsat_opt.ir.values.types import TensorType
+
+__all__ = ["Sizes", "assumed_size", "other_sizes", "size_sets"]
+
+_SCALES = (1, 2, 4, 8, 16, 32)
+"""Times the plain assumptions: up to images of 1024 by 1024."""
+
+_BATCH = 2
+_IMAGE = 32
+_OTHER = 16
+
+_BATCHES = re.compile(r"batch|^(n|b|bs|bsz)$", re.IGNORECASE)
+_SEQUENCES = re.compile(
+    r"seq|past|cache|token|length|\blen|_len|time|frames?|steps?|samples", re.IGNORECASE
+)
+_IMAGES = re.compile(r"height|width|^(h|w)_?$", re.IGNORECASE)
+_TOTALS = re.compile(r"total|mask|kv_?len|all_", re.IGNORECASE)
+"""What names of sizes tell; of the rest rank and axis do."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A size for every symbolic dimension.
+
+    Attributes:
+        given: by the user.
+        assumed: of the inputs, where nobody gave one.
+        data: of what the data decide (how many elements are not zero, say); assumed for prices,
+            and used for nothing else.
+        derived: assumed sizes that follow from others, as the model demands.
+    """
+
+    given: Mapping[str, int] = field(default_factory=dict)
+    assumed: Mapping[str, int] = field(default_factory=dict)
+    data: Mapping[str, int] = field(default_factory=dict)
+    derived: Mapping[str, SymDim] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph, given: Mapping[str, int]) -> Sizes:
+        """The given sizes, and assumptions for all other symbols of ``graph``.
+
+        An image that vanishes in a network's strides does not only fail: some kernels of
+        onnxruntime divide by its size and end the process. So small sizes grow until every tensor
+        has elements and every operator is defined; batches do not grow. What has to be equal is.
+        """
+        plain, batches = _plain_sizes(graph)
+        types = (type_ for type_ in graph.types.values() if isinstance(type_, TensorType))
+        inner = {name for type_ in types for dim in type_.shape for name in dim_names(dim)}
+        # Where an equation could be solved for either of two names, it is for that of a total.
+        order = sorted(plain.keys() - given.keys(), key=lambda n: (not _TOTALS.search(n), n))
+        follows = solved(equations(graph), order, sorted(inner - plain.keys()))
+        free = sorted((plain.keys() | inner) - given.keys() - follows.keys())
+        growing = [name for name in free if name not in batches]
+        smallest = {name: plain.get(name, _OTHER) for name in free}
+        sizes = _completed(follows, {**smallest, **given})
+        for scale in _SCALES if growing else ():
+            scaled = {**smallest, **{name: smallest[name] * scale for name in growing}}
+            whole = _completed(follows, {**scaled, **given})
+            if _is_defined(graph, whole):
+                sizes = whole
+                break
+        own = {name: size for name, size in sizes.items() if name not in given}
+        return cls(
+            dict(given),
+            {name: size for name, size in own.items() if name in plain},
+            {name: size for name, size in own.items() if name not in plain},
+            {
+                name: size
+                for name, size in follows.items()
+                if name in plain and isinstance(size, SymDim) and plain.keys() >= {*dim_names(size)}
+            },
+        )
+
+    @property
+    def independent(self) -> tuple[str, ...]:
+        """Assumed sizes, of no batch, that follow from no others."""
+        own = self.assumed.keys() - self.derived.keys()
+        return tuple(name for name in self.unbatched if name in own)
+
+    @property
+    def unbatched(self) -> tuple[str, ...]:
+        """Sizes of the inputs that are of no batch, by their names."""
+        return tuple(name for name in self.inputs if not _BATCHES.search(name))
+
+    @property
+    def inputs(self) -> dict[str, int]:
+        """Size by symbol of the inputs."""
+        return {**self.assumed, **self.given}
+
+    @property
+    def all(self) -> dict[str, int]:
+        """Size by symbol."""
+        return {**self.data, **self.assumed, **self.given}
+
+    def to_json(self) -> dict[str, dict[str, int]]:
+        """Plain values; an axis without a name is that of a value, ``VALUE.AXIS``."""
+        kinds = {"given": self.given, "assumed": self.assumed, "data": self.data}
+        return {
+            kind: {axis_name(name): size for name, size in sizes.items()}
+            for kind, sizes in kinds.items()
+        }
+
+
+def _completed(follows: Mapping[str, SymDim | int], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes with those that follow from them; nothing has a negative size."""
+    return {**sizes, **{name: max(0, evaluate_dim(dim, sizes)) for name, dim in follows.items()}}
+
+
+def other_sizes(sizes: Sizes) -> Iterator[Sizes]:
+    """Yield further assumptions, for a model that cannot run at ``sizes``.
+
+    What a computed shape demands of sizes is not known; that some are the same, that one is the sum
+    of two others, or that all are 1 is what it demands in most models.
+    """
+    own = [name for name in sizes.assumed if name not in sizes.derived]
+    tried = [dict(sizes.assumed)]
+
+    def variant(changes: Mapping[str, int], derived: Mapping[str, SymDim]) -> Iterator[Sizes]:
+        assumed = {**sizes.assumed, **changes}
+        follows = {**sizes.derived, **derived}
+        assumed.update(
+            {
+                name: max(0, evaluate_dim(dim, {**assumed, **sizes.given}))
+                for name, dim in follows.items()
+            }
+        )
+        if assumed not in tried:
+            tried.append(assumed)
+            yield replace(sizes, assumed=assumed, derived=follows)
+
+    rest = [name for name in own if not _BATCHES.search(name)]
+    totals = sorted(rest, key=lambda name: (not _TOTALS.search(name), name))
+    parts = sorted({*rest, *sizes.given}, key=lambda name: (not _SEQUENCES.search(name), name))
+    sums = [
+        (total, left, right)
+        for total in totals[:_MOST_SUMS]
+        for left, right in combinations(parts[:_MOST_SUMS], 2)
+        if total not in (left, right)
+    ]
+    for total, left, right in sums[:1]:
+        yield from variant({}, {total: _sum(left, right)})
+    yield from variant(dict.fromkeys(rest, _OTHER), {})
+    for total, left, right in sums[1:]:
+        yield from variant({}, {total: _sum(left, right)})
+    for total, other in product(sizes.given, parts[:_MOST_SUMS]):
+        for part in rest[:_MOST_SUMS]:
+            remainder = sizes.given[total] - sizes.inputs[other]
+            if remainder >= 0 and len({total, other, part}) == 3:
+                yield from variant({part: remainder}, {})
+    yield from variant(dict.fromkeys(rest, 1), {})
+    yield from variant(dict.fromkeys(rest, 2 * _IMAGE), {})
+    yield from variant(dict.fromkeys(rest, _TRAINED), {})
+    yield from variant(dict.fromkeys(own, 1), {})
+
+
+_TRAINED = 224
+"""A multiple of the patches and strides of most models of images, which are trained at it."""
+
+_MOST_SUMS = 4
+"""Names that are taken for a sum or a part of one."""
+
+
+def _sum(left: str, right: str) -> SymDim:
+    total = sym(left) + sym(right)
+    assert isinstance(total, SymDim)
+    return total
+
+
+def assumed_size(name: str, rank: int, axis: int) -> int:
+    """A plain size for a symbolic axis of an input, by its name, else by rank and axis."""
+    if _BATCHES.search(name):
+        return _BATCH
+    if _SEQUENCES.search(name):
+        return _OTHER
+    if _IMAGES.search(name):
+        return _IMAGE
+    if axis == 0 and rank > 1:
+        return _BATCH
+    # An image smaller than this vanishes in the strides of usual networks.
+    return _IMAGE if rank >= 4 and axis >= 2 else _OTHER
+
+
+def size_sets(
+    graph: Graph, given: Sequence[Mapping[str, tuple[int, ...] | int]]
+) -> tuple[Sizes, ...]:
+    """Sizes for every set that is given, and one set of assumptions if none is.
+
+    Raises:
+        OptionError: a name is unknown, or a shape does not fit its input.
+    """
+    sets = [_symbol_sizes_of(graph, one) for one in given] or [{}]
+    return tuple(Sizes.of(graph, one) for one in sets)
+
+
+def _plain_sizes(graph: Graph) -> tuple[dict[str, int], set[str]]:
+    """A plain size for every symbol of the inputs, and which of them are batches."""
+    plain: dict[str, int] = {}
+    batches: set[str] = set()
+    for name in graph.inputs:
+        type_ = graph.tensor_type(name)
+        for axis, dim in enumerate(type_.shape if type_ is not None else ()):
+            for symbol in dim_names(dim):
+                rank = len(type_.shape) if type_ is not None else 0
+                size = assumed_size(symbol, rank, axis)
+                plain[symbol] = min(size, plain.get(symbol, size))
+                if size == _BATCH:
+                    batches.add(symbol)
+    return plain, batches
+
+
+def _is_defined(graph: Graph, sizes: Mapping[str, int]) -> bool:
+    """Whether every tensor has elements and every operator is defined at these sizes."""
+    try:
+        return all(
+            all(evaluate_dim(dim, sizes) > 0 for dim in type_.shape if isinstance(dim, SymDim))
+            for type_ in graph.types.values()
+            if isinstance(type_, TensorType)
+        ) and all(_accepts(graph, number, sizes) for number in range(len(graph.nodes)))
+    except ZeroDivisionError:
+        return False
+
+
+def _accepts(graph: Graph, number: int, sizes: Mapping[str, int]) -> bool:
+    node = graph.nodes[number]
+    types = [graph.tensor_type(name) for name in node.inputs]
+    if node.op == OPAQUE or not all(types):
+        return True
+    literal = [
+        TensorType(type_.dtype, tuple(evaluate_dim(dim, sizes) for dim in type_.shape))
+        for type_ in types
+        if type_ is not None
+    ]
+
+    try:
+        get_op(node.op).type_fn(literal, dict(sized(node.attrs, sizes)))
+    except IllTyped:
+        return False
+    return True
+
+
+def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -> dict[str, int]:
+    """Symbol to size.
+
+    Raises:
+        OptionError: a name is unknown, or a shape does not fit its input.
+    """
+    types = [
+        type_ for type_ in (graph.tensor_type(name) for name in graph.inputs) if type_ is not None
+    ]
+    dims = {dim for type_ in types for dim in type_.shape if isinstance(dim, SymDim)}
+    symbols = {name for dim in dims for name in dim_names(dim)}
+    sizes: dict[str, int] = {}
+    formulas: dict[SymDim, int] = {}
+    for name, value in given.items():
+        name = f"?{name}" if f"?{name}" in symbols else name
+        read = read_name(name, symbols)
+        if isinstance(value, tuple):
+            _note_sizes_of_input(graph, name, value, sizes=sizes, formulas=formulas)
+        elif name in symbols:
+            sizes[name] = value
+        elif name in graph.inputs:
+            _note_sizes_of_input(graph, name, (value,), sizes=sizes, formulas=formulas)
+        elif read in dims and isinstance(read, SymDim):
+            formulas[read] = value
+        else:
+            known = ", ".join(sorted(map(axis_name, symbols))) or "none"
+            raise OptionError(
+                f"no input of the model has a symbolic dimension {name!r}; there are: {known}"
+            )
+    for formula, size in formulas.items():
+        _require_formula(formula, size, sizes)
+    return sizes
+
+
+def _require_formula(formula: SymDim, size: int, sizes: dict[str, int]) -> None:
+    """Check a size that follows from others; where one other is missing, it follows from this.
+
+    Raises:
+        OptionError: the sizes contradict each other.
+    """
+    text = plain_sizes(str(formula))
+    missing = [name for name in dict.fromkeys(dim_names(formula)) if name not in sizes]
+    if len(missing) == 1:
+        wanted = Equation(substituted(formula, sizes), size, "", is_strict=True)
+        found = solved([wanted], missing).get(missing[0])
+        if isinstance(found, int) and found >= 0:
+            sizes[missing[0]] = found
+            missing = []
+    if missing:
+        raise OptionError(
+            f"the dimension {text} follows from others; give sizes of "
+            f"{', '.join(map(axis_name, missing))} "
+            "instead"
+        )
+    if evaluate_dim(formula, sizes) != size:
+        others = ", ".join(
+            f"{axis_name(name)}={sizes[name]}" for name in dict.fromkeys(dim_names(formula))
+        )
+        raise OptionError(
+            f"the dimension {text} is {evaluate_dim(formula, sizes)} where {others}, "
+            f"not {size}; give sizes that belong together"
+        )
+
+
+def _note_sizes_of_input(
+    graph: Graph,
+    name: str,
+    shape: tuple[int, ...],
+    *,
+    sizes: dict[str, int],
+    formulas: dict[SymDim, int],
+) -> None:
+    """Note the size of each symbol of an input, and of each formula in its shape."""
+    if name not in graph.inputs:
+        raise OptionError(
+            f"the model has no input {name!r}; its inputs are {', '.join(graph.inputs)}"
+        )
+    type_ = graph.tensor_type(name)
+    fits = type_ is not None and type_.rank == len(shape)
+    for dim, size in zip(type_.shape, shape, strict=True) if type_ is not None and fits else ():
+        symbol = plain_symbol(dim)
+        fits = fits and (isinstance(dim, SymDim) or dim == size)
+        if symbol is not None:
+            sizes[symbol] = size
+        elif isinstance(dim, SymDim):
+            formulas[dim] = size
+    if not fits:
+        raise OptionError(
+            f"input {name!r} is {plain_sizes(str(graph.types[name]))}, which does not fit the "
+            f"shape {list(shape)}"
+        )

@@ -1,0 +1,3 @@
+"""Types of values, with sizes that may be symbolic."""
+
+__all__: list[str] = []

@@ -1,0 +1,168 @@
+"""Kernels of several backends of this processor, measured side by side.
+
+What a backend runs inside a session of onnxruntime and what it launches beside one go by one name,
+as users and plans know it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from eqsat_opt.errors import EqsatError, OptionError, or_nearest
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.lab.search import Offered, Quoted
+from eqsat_opt.runtime.backends.launched import LAUNCHED
+from eqsat_opt.runtime.backends.protocol import (
+    Backend,
+    CarriedForm,
+    Implementation,
+    KernelPattern,
+    Offer,
+)
+from eqsat_opt.runtime.backends.registry import load_backend, names
+from eqsat_opt.runtime.measure import Measurement
+
+__all__ = [
+    "ALL",
+    "Installed",
+    "Placing",
+    "chosen_backends",
+    "known_as",
+    "priced_sources",
+    "sources_of",
+]
+
+ALL = "all"
+"""Stands for every backend that is installed."""
+
+_OWN = {
+    "ort": ("ort",),
+    "native": ("native", f"{LAUNCHED}native"),
+    "generated": (f"{LAUNCHED}generated",),
+    "numpy": (f"{LAUNCHED}numpy",),
+    "openvino": (f"{LAUNCHED}openvino",),
+}
+
+
+class Placing(Protocol):
+    """What settings say of backends."""
+
+    @property
+    def backends(self) -> Sequence[str]:
+        """Those that were asked for."""
+
+    @property
+    def placing(self) -> Sequence[str]:
+        """Those whose kernels are priced."""
+
+
+def sources_of(backend: str) -> tuple[str, ...]:
+    """The names under which the kernels of a backend are priced."""
+    return _OWN.get(backend, (backend,))
+
+
+def priced_sources(settings: Placing, threads: int) -> tuple[str, ...]:
+    """The sources of all kernels that are measured with a number of threads.
+
+    Raises:
+        OptionError: a backend that was asked for runs on one thread only.
+    """
+    every = tuple(one for name in settings.placing for one in sources_of(name))
+    if threads == 1:
+        return every
+    for name in settings.backends:
+        if name != ALL and all(one.startswith(LAUNCHED) for one in sources_of(name)):
+            raise OptionError(
+                f"kernels of {name} run beside sessions, on one thread; add --threads 1, or leave "
+                f"{name} out of --backends"
+            )
+    return tuple(one for one in every if not one.startswith(LAUNCHED))
+
+
+def chosen_backends(given: Sequence[str]) -> tuple[str, ...]:
+    """The backends of names, `ALL` among them, onnxruntime first since it runs everything.
+
+    Raises:
+        OptionError: there is no such backend, or it cannot be used here.
+    """
+    known = tuple(dict.fromkeys((*_OWN, *names())))
+    for name in given:
+        if name not in (*known, ALL):
+            raise OptionError(f"unknown backend {name!r}; {or_nearest(name, (*known, ALL))}")
+        if name != ALL and (why := _missing(name)):
+            raise OptionError(f"the backend {name} cannot be used here: {why}")
+    every = (one for one in known if not _missing(one)) if ALL in given else given
+    return tuple(dict.fromkeys(("ort", *every)))
+
+
+def _missing(backend: str) -> str:
+    """Why a backend cannot be used here; empty if it can."""
+    try:
+        for one in sources_of(backend):
+            load_backend(one).version()
+    except EqsatError as error:
+        return str(error)
+    return ""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The ways of several backends to run a kernel, as a search's pricer.
+
+    Attributes:
+        offered: tells all offers by the names of their sources.
+        spent: is told the seconds that measuring took.
+    """
+
+    offered: Offered
+    spent: Callable[[float], None]
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Counts and times."""
+        return self.offered.metrics
+
+    def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
+        """One for each backend and algorithm that could be measured."""
+        begun = time.perf_counter()
+        found = self.offered.quotes(kernel)
+        self.spent(time.perf_counter() - begun)
+        return tuple(replace(one, backend=_plain(one.backend)) for one in found)
+
+
+def known_as(backends: Sequence[Backend]) -> tuple[Backend, ...]:
+    """The sources of kernels under the names of their backends."""
+    return tuple(_Named(one, _plain(one.name)) for one in backends)
+
+
+def _plain(source: str) -> str:
+    return source.removeprefix(LAUNCHED)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A backend by another name."""
+
+    source: Backend
+    name: str
+
+    def version(self) -> str:
+        return self.source.version()
+
+    def patterns(self) -> Sequence[KernelPattern]:
+        return self.source.patterns()
+
+    def carried(self) -> Sequence[CarriedForm]:
+        return self.source.carried()
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        return self.source.implementations(kernel)
+
+    def request(self, offer: Offer) -> bytes:
+        return self.source.request(offer)
+
+    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
+        return self.source.measure(request, threads, budget_s)

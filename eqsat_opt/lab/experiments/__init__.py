@@ -1,0 +1,22 @@
+"""Comparisons of methods: every run in a process of its own, and what is saved of it."""
+
+from __future__ import annotations
+
+from eqsat_opt.lab.experiments.saved import Verification, verify_saved
+from eqsat_opt.lab.experiments.sweep import Cell, Sweep, read_sweep, run_sweep
+from eqsat_opt.lab.experiments.whole import compare_apart
+from eqsat_opt.lab.experiments.worker import Reply, Task, run_apart, run_here
+
+__all__ = [
+    "Cell",
+    "Reply",
+    "Sweep",
+    "Task",
+    "Verification",
+    "compare_apart",
+    "read_sweep",
+    "run_apart",
+    "run_here",
+    "run_sweep",
+    "verify_saved",
+]

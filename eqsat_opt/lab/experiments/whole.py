@@ -1,0 +1,283 @@
+"""Compare methods on one model: every method with every seed, one after the other."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeGuard
+from urllib.parse import quote
+
+import onnx_ir
+
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.files import Scratch, write_whole
+from eqsat_opt.errors import ModelError, OptionError, PlanError, RuntimeFailed, reason
+from eqsat_opt.ir.onnx.exporter import model_proto
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.files.stored_tensors import ModelLike, stored_tensors
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.sizes.sizes import size_sets
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.comparison import CompareSettings, Comparison, MethodResult, gathered
+from eqsat_opt.lab.experiments.worker import Reply, Run, Task, run_apart
+from eqsat_opt.pipeline.optimise import AnyModel
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.stages import Progress
+from eqsat_opt.pipeline.terms import session_options
+from eqsat_opt.proving.selection import costs_only
+from eqsat_opt.racing.entrants import ORIGINAL
+from eqsat_opt.racing.evidence import log_noise
+from eqsat_opt.racing.race import race
+from eqsat_opt.racing.race_result import RaceResult
+from eqsat_opt.runtime.backends.ort.acceptance import require_valid
+from eqsat_opt.runtime.backends.ort.session import OrtSession
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.hosted import hosted
+from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
+from eqsat_opt.runtime.plan.files import plan_text, read_plan
+from eqsat_opt.runtime.source import Feeds, OpenRunner
+from eqsat_opt.runtime.staging import Staging
+
+__all__ = ["compare_apart"]
+
+_RACE_S = 10.0
+"""Of each entrant; as long again where noise decides."""
+
+
+def compare_apart(
+    model: AnyModel,
+    options: Options,
+    settings: CompareSettings,
+    *,
+    progress: Progress,
+    save: str | None = None,
+    is_raced: bool = False,
+    run: Run | None = None,
+) -> Comparison:
+    """Run every method with every seed.
+
+    Args:
+        model: a path, ``zoo:NAME`` or a model in memory.
+        options: rules, numerics, shapes, threads, number of checks and store are used.
+        settings: methods and what they may spend.
+        progress: called with a method and a seed.
+        save: folder for the models that are found, and the comparison as JSON.
+        is_raced: whether the best models of the methods race against the original at the end.
+        run: runs a task, by default in a process of its own.
+
+    Raises:
+        ModelError, OptionError, RuleError: what no method could be run on or with; or the folder
+            cannot be made.
+        RuntimeFailed: the original does not run in the race.
+    """
+    run = run or run_apart
+    if (save is not None or is_raced) and costs_only(options.rules):
+        raise OptionError(
+            f"{options.rules} has rules that are wrong, so its graphs have costs and no meaning; "
+            "leave out --save and --run"
+        )
+    path, blobs = _source(model)
+    _require_valid(model, options)
+    name = os.fspath(model) if isinstance(model, str | os.PathLike) else "model"
+    replies: list[Reply] = []
+    with ExitStack() as stack:
+        folder = "" if save is None else _made(save)
+        if is_raced and not folder:
+            folder = stack.enter_context(Scratch())
+        if settings.measure and options.store == "":
+            # All methods see the same prices.
+            shared = stack.enter_context(Scratch())
+            options = replace(options, store=os.path.join(shared, "prices.sqlite"))
+        for seed in range(settings.seed, settings.seed + settings.seeds):
+            for method in settings.methods:
+                progress(method, f"seed {seed}" if settings.seeds > 1 else "")
+                file = _file_name(method, seed if settings.seeds > 1 else None)
+                task = Task.of(
+                    settings,
+                    options,
+                    model=path,
+                    name=name,
+                    method=method,
+                    seed=seed,
+                    save=os.path.join(folder, file) if folder else "",
+                )
+                replies.append(run(task, blobs))
+        notes = [note for reply in replies for note in reply.notes]
+        pairs = [(one.original, one.found) for one in replies]
+        found = gathered(name, settings, pairs, notes)
+        if is_raced and found.results:
+            progress("race", "")
+            found = replace(found, race=_raced(found, model, options))
+    if save is None:  # the files are gone
+        return replace(found, results=tuple(replace(one, model="") for one in found.results))
+    text = json.dumps(_finite(found.to_json()), indent=2, ensure_ascii=False) + "\n"
+    write_whole(os.path.join(save, "comparison.json"), text, OptionError)
+    return found
+
+
+def _source(model: AnyModel) -> tuple[str, list[bytes]]:
+    """The path of a model, or its bytes."""
+    if isinstance(model, str | os.PathLike):
+        return os.fspath(model), []
+    proto = model_proto(model) if isinstance(model, onnx_ir.Model) else model
+    try:
+        return "", [proto.SerializeToString()]
+    except Exception as error:  # protobuf has no public class for a model above 2 GB
+        raise ModelError(
+            f"the model cannot be sent to another process ({error}); save it, and give its path"
+        ) from error
+
+
+def _require_valid(model: AnyModel, options: Options) -> None:
+    """Refuse at once what every method would refuse.
+
+    Raises:
+        ModelError: the model is not valid.
+    """
+    if not _is_zoo(model):
+        loaded = load_model(model)
+        with Staging(loaded, model) as staging:
+            require_valid(staging.original, session_options(options))
+
+
+def _made(folder: str) -> str:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"cannot make the folder {folder}: {reason(error)}; choose another place"
+        ) from error
+    return folder
+
+
+def _file_name(method: str, seed: int | None) -> str:
+    return f"{quote(method, safe='')}{'' if seed is None else f'-{seed}'}.onnx"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinities: they become null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _raced(found: Comparison, model: AnyModel, options: Options) -> RaceResult:
+    """The best result of each method against the model as it came; equal ones run once.
+
+    On streams of this processor plans are raced, and else graphs.
+    """
+    given = zoo.build_named(model.removeprefix("zoo:")) if _is_zoo(model) else model
+    loaded = load_model(given)
+    sizes = size_sets(import_model(loaded), options.shape_sets)[0].inputs
+    session = session_options(options)
+    best = {one.method: one.best for one in found.runs if one.best is not None}
+    keys = {name: _what_runs(one, found.settings) for name, one in best.items()}
+    first: dict[str, str] = {}
+    for name, key in keys.items():
+        first.setdefault(key, name)
+    with Staging(loaded, given) as staging:
+        specs = input_specs(staging.original)
+        entrants: dict[str, OpenRunner] = {ORIGINAL: partial(OrtSession, staging.original, session)}
+        for name in first.values():
+            if found.settings.runs_streams:
+                entrants[name] = partial(_on_streams, best[name], given)
+            else:
+                entrants[name] = partial(OrtSession, best[name].model, session)
+        plans = [name for name in entrants if name != ORIGINAL]
+        if found.settings.runs_streams and plans:
+            entrants[_TWIN] = entrants[plans[0]]
+        race_s = _RACE_S * len(entrants)
+        held = race(
+            entrants,
+            ORIGINAL,
+            random_inputs(specs, options.seed, sizes_for(specs, sizes)),
+            threads=options.threads,
+            seed=options.seed,
+            time_limit_s=race_s,
+            extension_s=race_s,
+        )
+    if _TWIN in held.entries:
+        held = _with_noise_of(held, plans[0])
+    shared = {name: held.entries[first[key]] for name, key in keys.items()}
+    entries = {name: replace(entry, name=name) for name, entry in shared.items()}
+    # Where the twin of a plan was ahead of all, who won is said of the others.
+    ratios = {name: entry.ratio for name, entry in entries.items() if entry.wins}
+    winner = min(ratios, key=ratios.__getitem__, default=ORIGINAL)
+    return replace(held, winner=winner, entries={ORIGINAL: held.entries[ORIGINAL], **entries})
+
+
+def _what_runs(result: MethodResult, settings: CompareSettings) -> str:
+    """What two results have in common that need not both run."""
+    if not settings.runs_streams or not result.plan:
+        return result.structure
+    return plan_text(read_plan(result.plan))
+
+
+_TWIN = "the first plan again"
+
+
+def _with_noise_of(held: RaceResult, name: str) -> RaceResult:
+    """A race whose noise is also that of a plan beside its twin, if it is more.
+
+    Threads that wait for each other suffer from whatever else runs, a session hardly.
+    """
+    one, twin = held.entries[name], held.entries[_TWIN]
+    if one.note or twin.note:  # it left the race, and says so
+        return held
+    noise = math.expm1(log_noise([*zip(one.session_us, twin.session_us, strict=False)]))
+    threshold = max(held.threshold, noise)
+    return replace(held, noise=max(held.noise, noise), threshold=threshold)
+
+
+@dataclass(frozen=True)
+class _Settled:
+    """A plan whose threads have cores of their own when its first run is timed."""
+
+    runner: Executable
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        return self.runner.input_names
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        return self.runner.output_names
+
+    def run(self, feeds: Feeds) -> list[Any]:
+        return self.runner.run(feeds)
+
+    def bind(self, feeds: Feeds) -> Callable[[], object]:
+        call, deadline = self.runner.bind(feeds), Deadline.after(_SETTLING_S)
+        while not deadline.expired:
+            call()
+        return call
+
+
+_SETTLING_S = 0.2
+"""New threads stay on the core of the one that started them for some tenths of a second where
+the others are not idle."""
+
+
+def _on_streams(result: MethodResult, given: ModelLike) -> _Settled:
+    """The plan of a result, with a thread for each of its streams.
+
+    Raises:
+        RuntimeFailed: there is none, or it does not run here.
+    """
+    if not result.plan:
+        raise RuntimeFailed("it has no plan")
+    try:
+        return _Settled(hosted(read_plan(result.plan), stored_tensors(given)))
+    except PlanError as error:
+        raise RuntimeFailed(str(error)) from error
+
+
+def _is_zoo(model: AnyModel) -> TypeGuard[str]:
+    return isinstance(model, str) and model.startswith("zoo:")

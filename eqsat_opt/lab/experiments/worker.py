@@ -1,0 +1,285 @@
+"""One run of one method, in a process of its own that is warm before it begins.
+
+So no method pays for loading libraries or has the caches of another one, its memory can be told,
+and one that crashes is a row of the table and not the end.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import onnx
+import onnx_ir
+
+from eqsat_opt import errors
+from eqsat_opt.common.numerics import Numerics
+from eqsat_opt.errors import EqsatError
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.sizes.sizes import size_sets
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.comparison import (
+    CompareSettings,
+    Failure,
+    MethodResult,
+    Original,
+    Subject,
+    checked,
+    priced_sources,
+    run_method,
+    warm_up,
+)
+from eqsat_opt.lab.experiments.saved import save_found, save_plan
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.prices import open_pricer
+from eqsat_opt.pipeline.report import rule_notes, store_warning
+from eqsat_opt.pipeline.terms import session_options
+from eqsat_opt.proving.selection import costs_only, load_rules
+from eqsat_opt.runtime.backends.tuned_file import require_portable
+from eqsat_opt.runtime.child import Child, answer_requests, ending_text, peak_memory_bytes
+from eqsat_opt.runtime.staging import Staging
+
+__all__ = ["Reply", "Run", "Task", "end_running", "run_apart", "run_here", "serve"]
+
+_START_UP_S = 300.0
+"""Starting Python and loading all libraries, on a busy machine."""
+
+_LIMIT_FACTOR, _LIMIT_S = 10.0, 600.0
+"""A run hangs that takes so many times its budget of CPU time, and so many seconds more."""
+
+
+_RECORDED = ("rules", "numerics", "shapes", "threads")
+"""Options that costs depend on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One run of one method, as plain values: it can go to another process or machine.
+
+    Attributes:
+        model: a path or ``zoo:NAME``; empty where the bytes of the model go with it.
+        name: of the model, for people.
+        method: of the settings.
+        seed: of the run.
+        settings: of the comparison, as JSON.
+        options: as JSON.
+        save: file for the model that is found; empty for none.
+    """
+
+    model: str
+    name: str
+    method: str
+    seed: int
+    settings: Mapping[str, Any]
+    options: Mapping[str, Any]
+    save: str = ""
+
+    @classmethod
+    def of(cls, settings: CompareSettings, options: Options, **named: Any) -> Task:
+        """A task with settings and options as they are; ``named`` are the other fields."""
+        given = {one.name: getattr(options, one.name) for one in fields(options)}
+        return cls(settings=settings.to_json(), options=_plain(given), **named)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a saved model says of how it was found."""
+        options = {name: self.options[name] for name in _RECORDED}
+        return {"model": self.name, "settings": dict(self.settings), **options}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What became of a task.
+
+    Attributes:
+        original: the model as it came; ``None`` where the method did not come so far.
+        found: its result, or why there is none.
+        notes: what else the user should know.
+    """
+
+    original: Original | None
+    found: MethodResult | Failure
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        kind = "failure" if isinstance(self.found, Failure) else "result"
+        found = asdict(self.found) if isinstance(self.found, Failure) else self.found.to_json()
+        original = None if self.original is None else self.original.to_json()
+        return {"original": original, kind: found, "notes": list(self.notes)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Reply:
+        """Inverse of `to_json`."""
+        original = None if value["original"] is None else Original.from_json(value["original"])
+        if "failure" in value:
+            found: MethodResult | Failure = Failure(**value["failure"])
+        else:
+            found = MethodResult.from_json(value["result"])
+        return cls(original, found, tuple(value["notes"]))
+
+
+Run = Callable[[Task, Sequence[bytes]], Reply]
+
+
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(value, default=dict))
+    return plain
+
+
+def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
+    """Run a task in a process of its own.
+
+    Raises:
+        ModelError, OptionError, RuleError: what no method could be run on or with.
+        RuntimeFailed: no process can be started.
+    """
+    child = Child(__name__, "to run a method in")
+    _running.add(child)
+    try:
+        if not child.is_ready(_START_UP_S):
+            raise child.not_ready()
+        cpu_s = task.settings["budget"]["cpu_s"]
+        limit_s = _LIMIT_FACTOR * cpu_s + _LIMIT_S if cpu_s else threading.TIMEOUT_MAX
+        start = time.monotonic()
+        reply = child.ask(asdict(task), blobs, limit_s)
+        if reply is None:
+            code = child.end(1.0)
+            why = f"it {ending_text(code, time.monotonic() - start, limit_s)}"
+            return Reply(None, Failure(task.method, task.seed, why))
+    finally:
+        _running.discard(child)
+        child.end()
+    value = reply[0]
+    if "refused" in value:
+        raise getattr(errors, value["kind"], EqsatError)(value["refused"])
+    return Reply.from_json(value)
+
+
+_running: set[Child] = set()
+"""The processes of all threads."""
+
+
+def end_running() -> None:
+    """End all processes that run methods: of threads that nobody waits for any more."""
+    for child in list(_running):
+        child.process.kill()
+
+
+def serve() -> None:
+    """Run one method: the life of the child process."""
+
+    def answer(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
+        try:
+            return run_here(Task(**header), blobs).to_json(), []
+        except EqsatError as error:
+            return {"refused": str(error), "kind": type(error).__name__}, []
+
+    answer_requests(answer)
+
+
+@dataclass
+class _Loaded:
+    """A model, and all that a method needs beside it."""
+
+    options: Options
+    settings: CompareSettings
+    subject: Subject
+    model: onnx_ir.Model
+    given: str | onnx.ModelProto
+    sizes: Mapping[str, int]
+    closing: ExitStack = field(default_factory=ExitStack)
+
+
+def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
+    options = Options(**task.options)
+    settings = CompareSettings.from_json(task.settings)
+    given: str | onnx.ModelProto = task.model
+    if blobs:
+        given = onnx.load_model_from_string(blobs[0])
+    elif task.model.startswith("zoo:"):
+        given = zoo.build_named(task.model.removeprefix("zoo:"))
+    numerics = Numerics.parse(options.numerics)
+    rules = load_rules(options.rules, numerics, for_costs=True)
+    loaded = load_model(given)
+    require_portable(loaded.metadata_props, task.name)
+    imported = import_model(loaded, exact=options.numerics == "bitexact")
+    sizes = size_sets(imported, options.shape_sets)[0]
+    clean = normalise(imported, numerics=numerics)
+    closing = ExitStack()
+    pricer, threads = None, session_options(options).threads
+    if settings.measure:
+        # A stream is a thread, so kernels on several of them have one each.
+        measured = replace(options, threads=1) if settings.runs_streams else options
+        sources = priced_sources(settings, measured.threads)
+        pricer = closing.enter_context(open_pricer(measured, *sources))
+    return _Loaded(
+        options=options,
+        settings=settings,
+        subject=Subject(
+            clean,
+            rules,
+            sizes.given,
+            pricer=pricer,
+            threads=threads,
+            tensors=stored_tensors(given) if settings.runs_streams else {},
+        ),
+        model=loaded,
+        given=given,
+        sizes=sizes.inputs,
+        closing=closing,
+    )
+
+
+def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
+    """Run a task in this process; what fails in the method itself is part of the reply.
+
+    Raises:
+        ModelError, OptionError, RuleError: what no method could be run on or with.
+    """
+    work = _loaded(task, blobs)
+    original: Original | None = None
+    with work.closing:
+        try:
+            warm_up(task.method, work.subject, work.settings, task.seed)
+            original, found = run_method(task.method, work.subject, work.settings, task.seed)
+            found = replace(found, peak_bytes=peak_memory_bytes())
+            if work.options.check and not costs_only(work.options.rules):
+                found = _checked(found, work)
+            notes: tuple[str, ...] = ()
+            if task.save:
+                found = save_found(found, original, task.save, task.record)
+                found, notes = save_plan(found, work.given, work.subject, work.settings)
+        except MemoryError:
+            return Reply(original, Failure(task.method, task.seed, "there is not enough memory"))
+        except Exception as error:
+            why = (
+                str(error) if isinstance(error, EqsatError) else f"{type(error).__name__}: {error}"
+            )
+            return Reply(original, Failure(task.method, task.seed, why), _notes(work))
+        return Reply(original, found, (*_notes(work), *found.notes, *notes))
+
+
+def _notes(work: _Loaded) -> tuple[str, ...]:
+    return (*store_warning(work.subject.pricer), *rule_notes())
+
+
+def _checked(found: MethodResult, work: _Loaded) -> MethodResult:
+    options = work.options
+    with Staging(work.model, work.given) as staging:
+        return checked(
+            found,
+            staging,
+            numerics=options.numerics,
+            seeds=[options.seed + number for number in range(options.check)],
+            sizes=work.sizes,
+            session=session_options(options),
+        )

@@ -1,0 +1,281 @@
+"""A frame in which a graph costs what its best assignment of algorithms to kernels costs.
+
+"Energy-Aware DNN Graph Optimization" (Wang et al., 2020, §3.3) calls this the inner search. Two
+numbers describe a kernel under an algorithm, mostly time and energy, and what is minimised depends
+on their totals: a sum, a product of powers, or a ratio, which is the mean power.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+from eqsat_opt.cost.metrics import ENERGY, TIME
+from eqsat_opt.errors import OptionError
+from eqsat_opt.extract.objective import AnyObjective, Objective, Product, Ratio
+from eqsat_opt.ir.graph.graph import OPAQUE
+from eqsat_opt.lab.search.frame import Chosen, Frame, Outcome
+from eqsat_opt.lab.search.pricing.assignment import Point, best_on_hull, improved, least_ratio
+from eqsat_opt.lab.search.pricing.pricing import Quoted, Row
+from eqsat_opt.lab.search.pricing.tiling import Cover
+from eqsat_opt.lab.search.rewriting.matching import Substitution
+from eqsat_opt.lab.search.rewriting.rewriting import Rewritten, Trial, rewritten
+from eqsat_opt.lab.search.rewriting.state import State
+from eqsat_opt.lab.search.rewriting.terms import OUTPUT, Term, TermGraph
+
+__all__ = ["AssignedFrame", "Goal", "Inner", "given_goal", "own_goal"]
+
+Inner = Literal["walk", "exact", "off"]
+Own = Literal["linear", "product", "power"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is minimised, of the totals of two numbers.
+
+    Attributes:
+        point: of a kernel's metrics.
+        value: of totals.
+        solve: the exact answer; ``None`` where none is known.
+        radius: in how many kernels assignments differ that the paper compares: its d.
+    """
+
+    point: Callable[[Mapping[str, float]], Point]
+    value: Callable[[float, float], float]
+    solve: Callable[[Sequence[Sequence[Point]]], list[int]] | None
+    radius: int
+
+
+def given_goal(objective: AnyObjective) -> Goal:
+    """That of a comparison.
+
+    Raises:
+        OptionError: it has a limit or reads the critical path, which totals do not tell.
+    """
+    if objective.is_limited or objective.needs_path:
+        raise OptionError(
+            "the energy search reads totals only; give an objective without limits and without "
+            "critical_path"
+        )
+    if isinstance(objective, Product):
+        (first, p), (second, q) = objective.exponents.items()
+
+        def powers(a: float, b: float) -> float:
+            return math.pow(a, p) * math.pow(b, q)
+
+        return Goal(
+            lambda metrics: (metrics[first], metrics[second]),
+            powers,
+            lambda choices: best_on_hull(choices, powers),
+            radius=2,
+        )
+    if isinstance(objective, Ratio):
+        return Goal(
+            lambda metrics: (
+                _sum(objective.denominator, metrics),
+                _sum(objective.numerator, metrics),
+            ),
+            _ratio,
+            least_ratio,
+            radius=2,
+        )
+    assert isinstance(objective, Objective)
+    return Goal(
+        lambda metrics: (_sum(objective.weights, metrics), 0.0),
+        lambda total, _: total,
+        _least_of_each,
+        radius=1,
+    )
+
+
+def own_goal(kind: Own, weight: float, original: Point) -> Goal:
+    """One of the paper's, in which the original counts 1.
+
+    Args:
+        kind: ``linear`` weighs time and energy, ``product`` has them to the power of the weights,
+            ``power`` weighs the mean power and the energy.
+        weight: of the first of the two; the second has the rest.
+        original: its time and energy, both positive.
+    """
+    time, energy = original
+    rest = 1 - weight
+
+    def linear(a: float, b: float) -> float:
+        return weight * a / time + rest * b / energy
+
+    def product(a: float, b: float) -> float:
+        return float((a / time) ** weight * (b / energy) ** rest)
+
+    def power(a: float, b: float) -> float:
+        if a <= 0:
+            return math.inf
+        return weight * (b / a) / (energy / time) + rest * b / energy
+
+    def point(metrics: Mapping[str, float]) -> Point:
+        return metrics[TIME], metrics[ENERGY]
+
+    if kind == "power":
+        return Goal(point, power, least_ratio if weight == 1 else None, radius=2)
+    value = linear if kind == "linear" else product
+    return Goal(
+        point,
+        value,
+        lambda choices: best_on_hull(choices, value),
+        radius=1 if kind == "linear" else 2,
+    )
+
+
+def _sum(weights: Mapping[str, float], metrics: Mapping[str, float]) -> float:
+    return math.fsum(weight * metrics[name] for name, weight in weights.items())
+
+
+def _ratio(below: float, above: float) -> float:
+    return above / below if below > 0 else math.inf
+
+
+def _least_of_each(choices: Sequence[Sequence[Point]]) -> list[int]:
+    return [min(range(len(points)), key=points.__getitem__) for points in choices]
+
+
+@dataclass
+class AssignedFrame(Frame):
+    """Graphs under their best assignment, as far as the inner search finds it.
+
+    Attributes:
+        goal: what is minimised.
+        inner: ``walk`` is the published search, ``exact`` the best answer; ``off`` leaves each
+            kernel its fastest algorithm.
+        radius: of the walk; 0 for that of the goal.
+    """
+
+    goal: Goal = field(kw_only=True)
+    inner: Inner = field(default="walk", kw_only=True)
+    radius: int = field(default=0, kw_only=True)
+    _points: dict[int, _Ways] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def start(self) -> State:
+        """The original."""
+        graph = self.terms.start()
+        return State(self.terms, Trial(graph.key, self._least(graph, None), graph.size))
+
+    def attempt(self, state: State, substitution: Substitution) -> Trial:
+        """What a graph would be after a substitution, with algorithms of its own."""
+        made = rewritten(self.terms, state.graph, substitution)
+        self.terms.remember(made.new.values())
+        value = self._least(made.graph, (state, made))
+        for key in made.new:
+            del self.terms.known[key]
+        return Trial(made.graph.key, value, made.graph.size)
+
+    def outcome(self, state: State, cover: Cover | None = None) -> Outcome:
+        """A graph with its kernels under the assignment; its value is that of the objective."""
+        found = super().outcome(state, cover)
+        ways = [self._ways(self._rows_of(one)) for one in found.kernels.values()]
+        kernels = {}
+        for (name, one), way, place in zip(
+            found.kernels.items(), ways, self._assigned(ways), strict=True
+        ):
+            quoted = way.rows[place].quoted
+            assert quoted is not None
+            kernels[name] = replace(
+                one,
+                backend=quoted.backend,
+                implementation=quoted.implementation,
+                metrics=quoted.metrics,
+            )
+        metrics = {
+            name: math.fsum(one.metrics[name] for one in kernels.values()) for name in found.metrics
+        }
+        value = self.objective.value(metrics)
+        return replace(found, kernels=kernels, metrics=metrics, value=value)
+
+    def totals(self, state: State, inner: Inner) -> Point:
+        """Those of a graph under the assignment that a way to assign finds."""
+        ways = self._of(state.graph, None)
+        return _totals([way.points for way in ways], self._assigned(ways, inner))
+
+    def _rows_of(self, one: Chosen) -> tuple[Row, ...]:
+        if one.kernel is not None:
+            return self.prices.rows(one.kernel)
+        quoted = Quoted(one.backend, one.implementation, one.metrics)
+        return (self.prices.valuation.row(quoted),)
+
+    def _ways(self, rows: tuple[Row, ...]) -> _Ways:
+        """What is known of rows, which are the same object for one kernel."""
+        known = self._points.get(id(rows))
+        if known is None:
+            points = tuple(self.goal.point(row.metrics) for row in rows)
+            fastest = min(range(len(rows)), key=lambda i: (rows[i].metrics.get(TIME, 0.0), i))
+            known = self._points[id(rows)] = _Ways(rows, points, fastest)
+        return known
+
+    def _of(self, graph: TermGraph, before: tuple[State, Rewritten] | None) -> list[_Ways]:
+        known = self.terms.known
+        if self.level == "operators":
+            live = (known[key] for key in graph.order)
+            found = (self._operator(term) for term in live if term.runs)
+            return [self._ways(rows) for rows in found if rows[0].quoted is not None]
+        old = None if before is None else (self.cover(before[0]), before[1])
+        ways = self.covering.cover(graph, old).ways
+        priced = [way for way in ways if way.row.quoted is not None]
+        return [
+            self._ways((way.row,) if way.kernel is None else self.prices.rows(way.kernel))
+            for way in priced
+        ]
+
+    def _operator(self, term: Term) -> tuple[Row, ...]:
+        if term.op in (OPAQUE, OUTPUT):
+            return (term.row,)
+        operands = [self.terms.known[key] for key in term.operands]
+        return self.prices.operator(
+            term.op, term.attrs, [(one.type, one.const, one.key) for one in operands]
+        )
+
+    def _least(self, graph: TermGraph, before: tuple[State, Rewritten] | None) -> float:
+        ways = self._of(graph, before)
+        return self.goal.value(*_totals([way.points for way in ways], self._assigned(ways)))
+
+    def _assigned(self, ways: Sequence[_Ways], inner: Inner | None = None) -> list[int]:
+        """The number of each kernel's algorithm."""
+        inner = inner or self.inner
+        chosen = [way.fastest for way in ways]
+        if inner == "off":
+            return chosen
+        # Kernels with one algorithm count as one, which has no choice either.
+        free = [i for i, way in enumerate(ways) if len(way.points) > 1]
+        fixed = _totals([way.points for way in ways if len(way.points) == 1])
+        choices = [*(ways[i].points for i in free), (fixed,)]
+        if inner == "exact":
+            assert self.goal.solve is not None
+            found = self.goal.solve(choices)
+        else:
+            start = [*(chosen[i] for i in free), 0]
+            found = improved(choices, self.goal.value, self.radius or self.goal.radius, start)
+        for i, place in zip(free, found, strict=False):
+            chosen[i] = place
+        return chosen
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """The algorithms of a kernel.
+
+    Attributes:
+        rows: one for each.
+        points: of the goal.
+        fastest: number of what a library takes by itself.
+    """
+
+    rows: tuple[Row, ...]
+    points: tuple[Point, ...]
+    fastest: int
+
+
+def _totals(choices: Sequence[Sequence[Point]], chosen: Sequence[int] | None = None) -> Point:
+    places = chosen or [0] * len(choices)
+    points = [choices[i][place] for i, place in enumerate(places)]
+    return math.fsum(a for a, _ in points), math.fsum(b for _, b in points)

@@ -1,0 +1,3 @@
+"""The published searches, one module each."""
+
+__all__: list[str] = []

@@ -1,0 +1,459 @@
+"""All graphs that rules reach, part by part where no substitution spans two parts.
+
+What lies side by side multiplies: two parts of 100 graphs each have 10,000 together, and 200 say
+all that there is to say if a sum is minimised. Whether parts are independent depends on all that
+they may become, so parts are joined as soon as something is met that spans two. When all graphs of
+each part are known, each with the others as they were, everything that a part may make of a value
+is one class, as in an e-graph (Willsey et al., POPL 2021). Whatever a rule meets in any combination
+of the parts' graphs, it meets among these classes; and if it meets two parts nowhere, the graphs
+that the rules reach are all combinations.
+
+A cost is the sum over parts if none drops a value of another or makes an equal one; and with fused
+kernels, if no kernel may reach from one part into another. All that is checked, too.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.lab.search.frame import Frame
+from eqsat_opt.lab.search.pricing.tiling import has_siblings
+from eqsat_opt.lab.search.rewriting.matching import Substitution
+from eqsat_opt.lab.search.rewriting.state import State
+from eqsat_opt.lab.search.rewriting.terms import Term
+from eqsat_opt.lab.search.running import Run
+from eqsat_opt.rules.bindings import holds
+from eqsat_opt.rules.patterns import Binding, Enode, is_a, operators_of, settled
+from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.term import MAP, Apply, Var
+from eqsat_opt.rules.term import Term as Pattern
+
+__all__ = ["PartGraphs", "is_separable", "search_parts"]
+
+
+def is_separable(frame: Frame) -> bool:
+    """Whether a graph costs the sum of what its parts cost."""
+    return frame.level != "streams" and frame.prices.valuation.is_sum
+
+
+@dataclass(frozen=True)
+class _Met:
+    """A graph, and what computes the values of the original there.
+
+    Attributes:
+        state: the graph.
+        order: its terms, operands first.
+        image: value of the original, by key, to what stands for it; dead ones, too.
+        origin: what runs to the value of the original that it stands for.
+        doubles: terms that stand for two values of the original, or are known at compile time
+            in place of one; with that value.
+    """
+
+    state: State
+    order: tuple[bytes, ...]
+    image: Mapping[bytes, bytes]
+    origin: Mapping[bytes, bytes]
+    doubles: tuple[tuple[bytes, bytes], ...]
+
+    @classmethod
+    def of(cls, state: State, image: Mapping[bytes, bytes], known: Mapping[bytes, Term]) -> _Met:
+        """A graph of which it is known what stands for the original's values."""
+        order = state.graph.order
+        live, origin, doubles = set(order), dict[bytes, bytes](), []
+        for value, now in image.items():
+            if now in origin or (now in live and not known[now].runs):
+                doubles.append((now, value))
+            elif now in live:
+                origin[now] = value
+        return cls(state, order, image, origin=origin, doubles=tuple(doubles))
+
+    def after(self, state: State, known: Mapping[bytes, Term]) -> _Met:
+        """The graph after one more substitution."""
+        moved = state.moved
+        image = {value: moved.get(now, now) for value, now in self.image.items()}
+        return _Met.of(state, image, known)
+
+
+@dataclass(frozen=True)
+class PartGraphs:
+    """All graphs in which one part alone has changed.
+
+    Attributes:
+        operators: of the part, by their keys in the original.
+        graphs: by key, the original first.
+    """
+
+    operators: frozenset[bytes]
+    graphs: Mapping[bytes, _Met]
+
+    @property
+    def best(self) -> State:
+        """The cheapest graph."""
+        found = (one.state for one in self.graphs.values() if one.state.is_result)
+        return min(found, key=lambda one: one.value)
+
+    @property
+    def largest(self) -> int:
+        """The most operators that run in a graph."""
+        return max(one.state.size for one in self.graphs.values())
+
+
+class _Groups:
+    """Which operators of the original belong together."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self._parent = {key: key for key in keys}
+
+    def top(self, key: bytes) -> bytes:
+        while self._parent[key] != key:
+            self._parent[key] = self._parent[self._parent[key]]
+            key = self._parent[key]
+        return key
+
+    def join(self, keys: Iterable[bytes]) -> bool:
+        """Whether that joined any that were apart."""
+        tops = list(dict.fromkeys(map(self.top, keys)))
+        for one in tops[1:]:
+            self._parent[one] = tops[0]
+        return len(tops) > 1
+
+    def all(self) -> list[frozenset[bytes]]:
+        found: dict[bytes, list[bytes]] = defaultdict(list)
+        for key in self._parent:
+            found[self.top(key)].append(key)
+        return [frozenset(one) for one in found.values()]
+
+
+def search_parts(run: Run, growth: float) -> list[PartGraphs]:
+    """Visit all graphs of every part; the run remembers the best whole graph.
+
+    Args:
+        run: of the search; when its budget is spent, it ends this.
+        growth: graphs with at least this many times as many operators as the original are dropped.
+
+    Returns:
+        The parts. Any combination of their graphs is a graph that the rules reach.
+    """
+    start, known = run.frame.start, run.frame.terms.known
+    groups = _Groups(key for key in start.graph.order if known[key].runs)
+    searched: dict[frozenset[bytes], PartGraphs] = {}
+    while True:
+        parts = []
+        for operators in groups.all():
+            part = searched.get(operators) or _all_of(run, operators, groups, growth)
+            if part is None:
+                break
+            searched[operators] = part
+            parts.append(part)
+        else:
+            classes = _Classes(run, parts)
+            joined = [groups.join(one) for one in classes.couplings(groups)]
+            if any(joined):
+                continue
+            if _combined(run, parts, classes):
+                return parts
+            groups.join(key for part in parts for key in part.operators)
+
+
+def _all_of(
+    run: Run, operators: frozenset[bytes], groups: _Groups, growth: float
+) -> PartGraphs | None:
+    """All graphs of a part; ``None`` if a substitution spans it and others, which are joined.
+
+    Cheap ones come first, so that a budget that does not last gives good ones.
+    """
+    known, start = run.frame.terms.known, run.frame.start
+    own = groups.top(next(iter(operators)))
+    first = _Met.of(start, {key: key for key in start.graph.order if known[key].runs}, known)
+    met, waiting = {start.key: first}, [(start.value, 0, first)]
+    while waiting:
+        _, _, one = heapq.heappop(waiting)
+        for step in run.substitutions(one.state):
+            owners = {
+                groups.top(one.origin[key]) if key in one.origin else own
+                for key in step.matched
+                if known[key].runs
+            }
+            if own not in owners:
+                continue
+            if groups.join(owners):
+                return None
+            trial = run.attempt(one.state, step)
+            if trial.size >= growth * start.size:
+                run.pruned += 1
+            elif trial.key in met:
+                run.duplicates += 1
+            else:
+                found = one.after(run.apply(one.state, step, trial), known)
+                met[trial.key] = found
+                heapq.heappush(waiting, (trial.value, len(met), found))
+        one.state.forget()
+    return PartGraphs(operators, met)
+
+
+def _combined(run: Run, parts: Sequence[PartGraphs], classes: _Classes) -> bool:
+    """Take the best graph of each part; whether that can be done, and costs what it should.
+
+    Which of two computed weights comes first depends on the whole graph, so it might not.
+    """
+    known, start = run.frame.terms.known, run.frame.start
+    now = parts[0].graphs[start.key] if parts else None
+    for part in parts:
+        for before, step in _steps(part):
+            assert now is not None
+            wanted = step.number, classes.site(before, step)
+            chosen = next(
+                (
+                    one
+                    for one in run.frame.substitutions(now.state)
+                    if (one.number, classes.site(now, one)) == wanted
+                ),
+                None,
+            )
+            if chosen is None:
+                return False
+            now = now.after(run.apply(now.state, chosen), known)
+    expected = start.value + math.fsum(part.best.value - start.value for part in parts)
+    return now is None or math.isclose(now.state.value, expected, rel_tol=1e-9)
+
+
+def _steps(part: PartGraphs) -> list[tuple[_Met, Substitution]]:
+    """What leads to the best graph of a part, each step with the graph before it."""
+    found, state = [], part.best
+    while state.parent is not None and state.step is not None:
+        found.append((part.graphs[state.parent.key], state.step))
+        state = state.parent
+    return found[::-1]
+
+
+# What parts have to do with each other ------------------------------------------------------------
+
+_Way = tuple[bytes, tuple[int, ...]]
+"""An operator on classes."""
+
+_NONE = -1
+"""In place of the class of a term that no part makes."""
+
+
+class _Classes:
+    """What the graphs of all parts compute, as classes of terms that may stand for each other.
+
+    A value of the original is one class, whatever a part makes of it. A term that is new is known
+    by its operator and the classes of its operands.
+    """
+
+    def __init__(self, run: Run, parts: Sequence[PartGraphs]) -> None:
+        self._frame, self._parts, self._tick = run.frame, parts, run.tick
+        self._known = run.frame.terms.known
+        self._number: dict[bytes | _Way, int] = {}
+        self._parent: list[int] = []
+        self._term: list[Term] = []  # one of each class
+        self._owner: dict[int, bytes] = {}  # an operator of the part that makes what runs
+        self._found: dict[tuple[int, _Way], Term] = {}
+        self._met = [
+            self._classes(one, next(iter(part.operators)))
+            for part in parts
+            for one in part.graphs.values()
+        ]
+        graphs = [one for part in parts for one in part.graphs.values()]
+        for one, classes in zip(graphs, self._met, strict=True):
+            for now, value in one.doubles:
+                self._join(classes[now], self._number[value])
+        while self._close():
+            pass
+        tops = [self._top(number) for number in range(len(self._parent))]
+        self._ways: dict[int, dict[_Way, Term]] = {top: {} for top in tops}
+        self._owners: dict[int, set[bytes]] = {top: set() for top in tops}
+        self._readers: dict[int, set[int]] = {top: set() for top in tops}
+        for (number, (operator, operands)), term in self._found.items():
+            inside, own = tuple(map(self._top, operands)), self._top(number)
+            self._ways[own][operator, inside] = term
+            for operand in inside:
+                self._readers[operand].add(own)
+        for number, owner in self._owner.items():
+            self._owners[self._top(number)].add(owner)
+
+    def _new(self, name: bytes | _Way, term: Term) -> int:
+        number = self._number.setdefault(name, len(self._parent))
+        if number == len(self._parent):
+            self._parent.append(number)
+            self._term.append(term)
+        return number
+
+    def _classes(self, one: _Met, owner: bytes) -> dict[bytes, int]:
+        """The class of each term of a graph, new ones among them."""
+        self._tick()
+        found: dict[bytes, int] = {}
+        for key in one.order:
+            term, value = self._known[key], one.origin.get(key)
+            way = term.operator, tuple(found[c] for c in term.operands)
+            number = found[key] = self._new(value or (way if term.operands else key), term)
+            if term.operands:
+                self._found.setdefault((number, way), term)
+            if term.runs:
+                self._owner.setdefault(number, value or owner)
+        return found
+
+    def _top(self, number: int) -> int:
+        while self._parent[number] != number:
+            self._parent[number] = self._parent[self._parent[number]]
+            number = self._parent[number]
+        return number
+
+    def _join(self, one: int, other: int) -> bool:
+        one, other = self._top(one), self._top(other)
+        self._parent[max(one, other)] = min(one, other)
+        return one != other
+
+    def _close(self) -> bool:
+        """Whether equal operators on equal operands were in several classes."""
+        first: dict[_Way, int] = {}
+        joined = [
+            self._join(
+                first.setdefault((operator, tuple(map(self._top, operands))), number), number
+            )
+            for number, (operator, operands) in self._found
+        ]
+        return any(joined)
+
+    def site(self, one: _Met, step: Substitution) -> list[int]:
+        """Where a substitution is, whatever other parts have become."""
+        found: dict[bytes, int] = {}
+        for key in one.order:
+            term, value = self._known[key], one.origin.get(key)
+            way = term.operator, tuple(found[c] for c in term.operands)
+            found[key] = self._number.get(value or (way if term.operands else key), _NONE)
+        return sorted(found[key] for key in step.site)
+
+    # Patterns
+
+    def _enodes(self, value: int, op: str) -> Iterator[Enode[int]]:
+        """How a class may be computed."""
+        for way, one in self._ways[value].items():
+            if is_a(one.op, op):
+                yield Enode(way, one.op, one.attrs, way[1])
+        term = self._term[value]
+        if not term.operands:
+            yield from (
+                Enode(term.key, one.op, one.attrs, ())
+                for one in self._frame.terms.enodes(term.key, op)
+            )
+
+    def _meet(
+        self, goals: Sequence[tuple[Pattern, int]], binding: Binding[int]
+    ) -> Iterator[Binding[int]]:
+        """What patterns may bind at classes, in any combination of the parts' graphs.
+
+        Of one class two terms may live in a graph, so it may be computed in several ways at once.
+        """
+        if not goals:
+            yield binding
+            return
+        (pattern, value), *others = goals
+        if isinstance(pattern, Var):
+            type_ = self._term[value].type
+            if isinstance(type_, TensorType) and binding.values.get(pattern.name, value) == value:
+                further = binding.copy()
+                further.values[pattern.name] = value
+                further.variables.types[pattern.name] = type_
+                yield from self._meet(others, further)
+            return
+        assert isinstance(pattern, Apply)
+        for enode in self._enodes(value, pattern.op):
+            attrs: dict[str, Any] = dict(enode.attrs)
+            if pattern.op == MAP:
+                attrs = {"f": (enode.op, enode.attrs)}
+            further = binding.copy()
+            if len(enode.operands) == len(pattern.args) and all(
+                further.bind(one, attrs[name]) for name, one in pattern.attrs.items()
+            ):
+                further.covered[value] = enode
+                inside = tuple(zip(pattern.args, enode.operands, strict=True))
+                yield from self._meet((*inside, *others), further)
+
+    # Couplings
+
+    def couplings(self, groups: _Groups) -> Iterator[Iterable[bytes]]:
+        """Operators of parts that are not independent."""
+        for part in self._parts:
+            own = next(iter(part.operators))
+            for one in part.graphs.values():
+                live = {*one.origin.values(), *(value for _, value in one.doubles)}
+                yield from ((own, value) for value in one.image.keys() - live - part.operators)
+                for pair in one.doubles:  # what reads one value twice reads less
+                    number = self._top(self._number[pair[1]])
+                    near = (number, *self._readers[number])
+                    yield [owner for other in near for owner in self._owners[other]]
+        yield from self._owners.values()
+        for rule in directed(self._frame.rules):
+            yield from self._spanned(rule, groups)
+        if self._frame.level == "kernels":
+            yield from self._fused()
+
+    def _spanned(self, rule: Rule, groups: _Groups) -> Iterator[Iterable[bytes]]:
+        """What a rule may meet together."""
+        places = [
+            [
+                number
+                for number, ways in self._ways.items()
+                if any(term.op in operators_of(root) for term in ways.values())
+            ]
+            for root in rule.lhs
+        ]
+
+        def bindings(index: int, before: Binding[int]) -> Iterator[Binding[int]]:
+            if index == len(places):
+                yield before
+                return
+            for number in places[index]:
+                self._tick()
+                for one in self._meet([(rule.lhs[index], number)], before):
+                    yield from bindings(index + 1, one)
+
+        for one in bindings(0, Binding(_NONE)) if all(places) else ():
+            owners = [owner for number in one.covered for owner in self._owners[number]]
+            if len(set(map(groups.top, owners))) > 1 and _may_hold(rule, one):
+                yield owners
+
+    def _fused(self) -> Iterator[Iterable[bytes]]:
+        """What one kernel may compute together, and what decides whether it is computed."""
+        may_cover = self._frame.covering.may_cover
+        siblings: dict[int, set[bytes]] = defaultdict(set)
+        for number, ways in self._ways.items():
+            for (_, operands), term in ways.items():
+                for operand in operands:
+                    if any(may_cover(term, one) for one in self._ways[operand].values()):
+                        yield (*self._owners[number], *self._owners[operand])
+                    if has_siblings(term):  # Slices of one value may be one kernel
+                        siblings[operand] |= self._owners[number]
+        yield from siblings.values()
+        for part in self._parts:
+            met = list(part.graphs.values())
+            first = self._read(part, met[0])
+            for one in met[1:]:
+                for value in first ^ self._read(part, one):
+                    yield (value, next(iter(part.operators)))
+
+    def _read(self, part: PartGraphs, one: _Met) -> set[bytes]:
+        """The values of other parts that a part reads."""
+        values = (
+            one.origin.get(operand)
+            for key in one.order
+            if self._known[key].runs and one.origin.get(key) in (None, *part.operators)
+            for operand in self._known[key].operands
+        )
+        return {value for value in values if value is not None and value not in part.operators}
+
+
+def _may_hold(rule: Rule, binding: Binding[int]) -> bool:
+    """Whether the conditions of a rule hold, as far as they do not depend on what else there is."""
+    variables = settled((binding,))
+    return variables is not None and all(
+        holds(condition, variables[1], lambda _kind, _one, _other: True) for condition in rule.when
+    )

@@ -1,0 +1,188 @@
+"""Sequences of substitutions, which OCGGS searches (Fang et al., PVLDB 2020).
+
+Two substitutions that do not meddle with each other lead to one graph in either order, so that only
+one order has to be followed. The paper orders substitutions by labels of the nodes that they
+replace. Here a substitution has the label itself: the step that made it possible, and a number. It
+keeps the label while other steps move what it replaces.
+
+Replacing other nodes is not enough to be independent: left sides read what they do not replace, and
+equal expressions become one. So of two substitutions only the order in which labels rise is
+followed if, at that graph, the other order leads to the same graph; else the second is one that the
+first has made possible. These are the sleep sets of Godefroid (Partial-Order Methods for the
+Verification of Concurrent Systems, 1996), under which every graph stays within reach, in as many
+steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eqsat_opt.errors import OptionError
+from eqsat_opt.lab.search.frame import Frame
+from eqsat_opt.lab.search.rewriting.matching import Substitution
+from eqsat_opt.lab.search.rewriting.state import Site, State
+from eqsat_opt.lab.search.running import Run
+from eqsat_opt.lab.search.search import Budget, SearchResult
+
+__all__ = ["Child", "SequenceSearch", "Walk", "ordered"]
+
+_LONGEST = 100
+"""Each substitution of a sequence is a level of recursion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A substitution that may be the next one, and its label."""
+
+    site: Site
+    label: tuple[int, int]
+
+
+class Walk(Run):
+    """A run on sequences, which follows substitutions by their sites."""
+
+    def at(self, state: State, site: Site) -> Substitution | None:
+        """A substitution of a graph, if it still is one."""
+        return self.frame.matching.at(*site, state.graph)
+
+
+@dataclass(frozen=True)
+class SequenceSearch:
+    """What the searches on sequences share.
+
+    Attributes:
+        length: substitutions in a sequence, at most: the paper's K.
+    """
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = False
+
+    length: int = 10
+
+    def __post_init__(self) -> None:
+        """Refuse a length that has no meaning.
+
+        Raises:
+            OptionError: it is not from 1 to 100.
+        """
+        if not 1 <= self.length <= _LONGEST:
+            raise OptionError(
+                f"{self.name}.length is {self.length}; give 1 to {_LONGEST} substitutions"
+            )
+
+    def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
+        """The cheapest graph within `length` substitutions. Nothing is drawn.
+
+        Args:
+            frame: what to rewrite.
+            budget: when to stop before all is explored.
+            seed: without effect.
+        """
+        walk = Walk(frame, budget)
+        with walk:
+            for _ in self.states(walk):
+                pass
+        return walk.result()
+
+    def states(self, walk: Walk) -> Iterator[State]:
+        """The states that are explored."""
+        raise NotImplementedError
+
+
+# Ordered sequences -------------------------------------------------------------------------------
+
+Following = Callable[[Walk, State, Mapping[Site, Child]], Iterable[Site]]
+"""The sites of a graph: given the substitutions before its last one, by where they are now."""
+
+
+def ordered(walk: Walk, length: int, sites: Following) -> Iterator[State]:
+    """All states within ``length`` steps whose labels rise, depth first."""
+    first = sites(walk, walk.frame.start, {})
+    children = [Child(site, (0, i)) for i, site in enumerate(first)]
+    yield walk.frame.start
+    yield from _descend(walk, walk.frame.start, children, None, length=length, sites=sites)
+
+
+def _descend(
+    walk: Walk,
+    state: State,
+    children: list[Child],
+    last: Child | None,
+    length: int,
+    sites: Following,
+) -> Iterator[State]:
+    if length == 0:
+        return
+    known: dict[Site, State | None] = {}
+
+    def after(site: Site) -> State | None:
+        if site not in known:
+            step = walk.at(state, site)
+            known[site] = None if step is None else walk.apply(state, step)
+        return known[site]
+
+    for child in children:
+        if last is not None and child.label < last.label:
+            continue
+        found = after(child.site)
+        if found is None or found.key == state.key:
+            continue
+        yield found
+        if length > 1:
+            following = _label_children(walk, found, child, children, after=after, sites=sites)
+            yield from _descend(walk, found, following, child, length=length - 1, sites=sites)
+
+
+def _label_children(
+    walk: Walk,
+    state: State,
+    step: Child,
+    siblings: list[Child],
+    *,
+    after: Callable[[Site], State | None],
+    sites: Following,
+) -> list[Child]:
+    """The substitutions of a graph: those from before keep their labels, others get new ones.
+
+    Args:
+        walk: of the search.
+        state: the graph after ``step``.
+        step: one of ``siblings``.
+        siblings: the substitutions of the graph before, those too that were not followed.
+        after: the state after one of these, ``None`` if it cannot be followed.
+        sites: finds the substitutions.
+    """
+    others = {one.site: one for one in siblings if one is not step}
+    before = {state.image(site): one for site, one in others.items()}
+    before = {site: before[site] for site in state.images(others)}
+    found = []
+    for i, site in enumerate(sites(walk, state, before)):
+        same = before.get(site)
+        if same is not None and (
+            same.label > step.label or _commute(walk, state, step, same, site=site, after=after)
+        ):
+            found.append(Child(site, same.label))
+        else:
+            found.append(Child(site, (state.length, i)))
+    return found
+
+
+def _commute(
+    walk: Walk,
+    state: State,
+    step: Child,
+    other: Child,
+    site: Site,
+    after: Callable[[Site], State | None],
+) -> bool:
+    """Whether ``step`` before and after ``other`` leads to one graph; ``site`` is where that is."""
+    first = after(other.site)
+    if first is None:
+        return False
+    moved = walk.at(first, first.image(step.site))
+    second = walk.at(state, site)
+    if moved is None or second is None:
+        return False
+    return first.bench.attempt(moved).key == state.bench.attempt(second).key

@@ -1,0 +1,3 @@
+"""What graphs of a search cost."""
+
+__all__: list[str] = []

@@ -1,0 +1,71 @@
+"""Measures whole outcomes: all kernels of a graph, as they run together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from eqsat_opt.lab.search.pricing.outcome import Outcome
+from eqsat_opt.lab.search.pricing.streaming import Streams
+from eqsat_opt.runtime.plan.simulation import simulate
+
+__all__ = ["Board", "Reading", "SimulatedBoard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One measurement.
+
+    Attributes:
+        time_us: of one run.
+        noise: relative; what differs by less is not known to differ.
+    """
+
+    time_us: float
+    noise: float = 0.0
+
+    def is_below(self, other: Reading) -> bool:
+        """Whether it is faster beyond the noise of both."""
+        return self.time_us < other.time_us * (1 - max(self.noise, other.noise))
+
+
+class Board(Protocol):
+    """Runs outcomes, or pretends to.
+
+    Attributes:
+        tells_backends: whether each kernel runs on the backend that the outcome names.
+    """
+
+    tells_backends: ClassVar[bool] = True
+
+    def measure(self, outcome: Outcome) -> Reading:
+        """How long one run takes.
+
+        Raises:
+            RuntimeFailed: it does not run.
+        """
+
+
+@dataclass(frozen=True)
+class SimulatedBoard:
+    """A device that is not here: every outcome is simulated on its streams.
+
+    Attributes:
+        streams: of the device.
+    """
+
+    tells_backends: ClassVar[bool] = True
+
+    streams: Streams
+
+    def measure(self, outcome: Outcome) -> Reading:
+        """Without noise.
+
+        Kernels that the outcome has put on streams are simulated there; else they are assigned.
+        """
+        kernels = outcome.kernels.values()
+        loads = [self.streams.load(one.kernel, one.quoted) for one in kernels]
+        if outcome.streams == 1:
+            return Reading(self.streams.place(loads, outcome.reads).makespan_us)
+        event_us = self.streams.profile.event_us.value
+        return Reading(simulate(outcome.schedule, loads, event_us).makespan_us)

@@ -1,0 +1,100 @@
+"""What a search gives back: a graph and the kernels that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.lab.search.pricing.pricing import Quoted
+from eqsat_opt.runtime.backends.protocol import Implementation
+from eqsat_opt.runtime.plan.streams import Schedule
+
+__all__ = ["Chosen", "Outcome"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A kernel of a graph.
+
+    Attributes:
+        kernel: what it computes; ``None`` for an operator of which nothing is known.
+        backend: who runs it.
+        implementation: how.
+        reads: names of the values that it reads, constants among them, by operand.
+        writes: names of the values that it computes.
+        metrics: of one run.
+        stream: where it is queued.
+        waits: the kernels of other streams that it waits for, by their last values.
+    """
+
+    kernel: Kernel | None
+    backend: str
+    implementation: Implementation
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    metrics: Mapping[str, float]
+    stream: int = 0
+    waits: tuple[str, ...] = ()
+
+    @property
+    def quoted(self) -> Quoted:
+        """Who runs it, how, and what that costs."""
+        return Quoted(self.backend, self.implementation, self.metrics)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A graph and what runs it.
+
+    Attributes:
+        graph: of operators.
+        kernels: by the name of the last value that each computes, in the order in which they are
+            submitted.
+        streams: how many they are on.
+        metrics: metric to total, on several streams the time until the last one ends; with the
+            critical path where the objective reads it.
+        value: what was minimised.
+    """
+
+    graph: Graph
+    kernels: Mapping[str, Chosen]
+    streams: int
+    metrics: Mapping[str, float]
+    value: float
+
+    @cached_property
+    def reads(self) -> tuple[tuple[int, ...], ...]:
+        """Of each kernel, the numbers of those that compute what it reads."""
+        writer = {name: i for i, one in enumerate(self.kernels.values()) for name in one.writes}
+        found = []
+        for one in self.kernels.values():
+            numbers: dict[int, None] = {}
+            stack = list(one.reads)
+            while stack:
+                name = stack.pop()
+                if name in writer:
+                    numbers[writer[name]] = None
+                elif name in self.graph.producers:  # it takes no time, and no kernel
+                    stack += self.graph.producers[name].reads
+            found.append(tuple(sorted(numbers)))
+        return tuple(found)
+
+    @property
+    def schedule(self) -> Schedule:
+        """Where the kernels run, which are numbered as they stand."""
+        kernels = tuple(self.kernels.values())
+        number = {name: i for i, name in enumerate(self.kernels)}
+        waited = {name: number[name] for one in kernels for name in one.waits}
+        last = {one.stream: i for i, one in enumerate(kernels)}
+        joined = [i for stream, i in sorted(last.items()) if stream]
+        event = {i: n for n, i in enumerate(dict.fromkeys((*waited.values(), *joined)))}
+        return Schedule(
+            tuple(range(len(kernels))),
+            tuple(one.stream for one in kernels),
+            tuple(tuple(event[waited[name]] for name in one.waits) for one in kernels),
+            tuple((event[i],) if i in event else () for i in range(len(kernels))),
+            joins=tuple(event[i] for i in joined),
+        )

@@ -1,0 +1,406 @@
+"""What a graph costs: prices of its kernels, summed as the objective says.
+
+A pricer asks for each kernel what its device can do, one row for each way. The metrics that the
+objective reads become integers, millionths of their unit, so that totals do not depend on the order
+in which they are summed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, TIME
+from eqsat_opt.cost.operators import analytic_price, operator_kernel
+from eqsat_opt.cost.quotes import AnyPricer
+from eqsat_opt.errors import OptionError
+from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective, Objective, Product
+from eqsat_opt.ir.graph.graph import OPAQUE, Attrs
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.values.dims import literal
+from eqsat_opt.ir.values.types import TensorType, ValueType
+from eqsat_opt.runtime.backends.analytic.backend import VIEW
+from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation, Offer
+
+__all__ = [
+    "MILLIONTHS",
+    "Offered",
+    "Pricer",
+    "Prices",
+    "Quoted",
+    "Row",
+    "Usual",
+    "Valuation",
+    "counts_of",
+]
+
+MILLIONTHS = 1e6
+"""Of a unit: what rows and totals count."""
+
+COUNTED = tuple(name for name in ("launches", "flops", "bytes") if METRICS[name].of_kernel)
+"""Metrics that follow from what a kernel computes, whoever runs it."""
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """One way to run a kernel.
+
+    Attributes:
+        backend: who runs it.
+        implementation: how.
+        metrics: metric to value, of one run.
+    """
+
+    backend: str
+    implementation: Implementation
+    metrics: Mapping[str, float]
+
+
+class Pricer(Protocol):
+    """What one device asks for kernels."""
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """All that every quote has a value of."""
+
+    def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
+        """The ways to run a kernel of literal sizes, one at least; always the same ones."""
+
+
+def counts_of(kernel: Kernel) -> dict[str, float]:
+    """What a kernel of literal sizes launches, computes and moves."""
+    found: dict[str, float] = {}
+    for name in COUNTED:
+        count = METRICS[name].of_kernel
+        assert count is not None
+        found[name] = float(literal(count(kernel)))
+    return found
+
+
+class Timed(Protocol):
+    """A price that says a time."""
+
+    @property
+    def time_us(self) -> float:
+        """Of one run."""
+
+
+@dataclass(frozen=True)
+class Usual:
+    """One time for each kernel: by default its roofline on a CPU and a launch.
+
+    Attributes:
+        price: of a kernel of literal sizes.
+    """
+
+    price: Callable[[Kernel], Timed] = analytic_price
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Counts and the time."""
+        return (*COUNTED, TIME)
+
+    def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
+        """One."""
+        metrics = {**counts_of(kernel), TIME: self.price(kernel).time_us}
+        return (Quoted("ort", DEFAULT, metrics),)
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What backends offer: each algorithm once, in the layout in which it is named first.
+
+    What is moved by views costs nothing and is left out here, since a copy may be needed; and so is
+    what could not be measured, where another way could.
+
+    Attributes:
+        pricer: tells what offers cost; what it does not know is measured when it is asked for.
+    """
+
+    pricer: AnyPricer
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Counts, and what is told."""
+        return (*COUNTED, *self.pricer.metrics)
+
+    def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
+        """One for each backend and algorithm."""
+        offers = {
+            (backend.name, one.algorithm): Offer(kernel, backend.name, one)
+            for backend in reversed(self.pricer.backends)
+            for one in reversed(backend.implementations(kernel))
+            if one.algorithm != VIEW.algorithm
+        }
+        unknown = [offer for offer in offers.values() if not self.pricer.is_known(offer)]
+        self.pricer.recall(unknown)
+        self.pricer.measure(unknown)
+        counts = counts_of(kernel)
+        told = [(offer, self.pricer.price(offer)) for offer in reversed(offers.values())]
+        told = [one for one in told if not one[1].is_bound] or told
+        return tuple(
+            Quoted(offer.backend, offer.implementation, {**counts, **quote.metrics})
+            for offer, quote in told
+        )
+
+
+@dataclass(frozen=True)
+class Preferred:
+    """Some kernels in one way only.
+
+    Attributes:
+        pricer: tells all others.
+        chosen: kernel to that way.
+    """
+
+    pricer: Pricer
+    chosen: Mapping[Kernel, Quoted]
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Those of the pricer."""
+        return self.pricer.metrics
+
+    def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
+        """One, or all that the pricer tells."""
+        known = self.chosen.get(kernel)
+        return self.pricer.quotes(kernel) if known is None else (known,)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way to run a kernel, as the objective sees it.
+
+    Attributes:
+        costs: millionths of each column of the valuation; with caps, 1 if it is above one.
+        length: millionths of what it adds to a chain.
+        rank: of two ways the one with less is taken where each kernel chooses for itself.
+        quoted: who runs it and how; ``None`` for what is not priced.
+    """
+
+    costs: tuple[int, ...]
+    length: int
+    rank: float
+    quoted: Quoted | None = None
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Of one run."""
+        assert self.quoted is not None
+        return self.quoted.metrics
+
+
+@dataclass(frozen=True)
+class Valuation:
+    """An objective over the metrics of one pricer.
+
+    Attributes:
+        objective: what is minimised.
+        metrics: that there are.
+
+    Raises:
+        OptionError: the objective reads another metric.
+    """
+
+    objective: AnyObjective
+    metrics: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in METRICS:
+            if self.objective.uses(name) and name not in self.metrics:
+                raise OptionError(
+                    f"the objective reads {METRICS[name].alias or name}, which nothing here has; "
+                    f"choose from {', '.join(METRICS[m].alias or m for m in self.metrics)}"
+                )
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The metrics that the value, a limit or a cap depends on."""
+        return tuple(name for name in self.metrics if self.objective.uses(name))
+
+    @cached_property
+    def _weights(self) -> tuple[float, ...] | None:
+        """By column and for caps, if the value is a sum without limits or a path."""
+        own = self.objective
+        if not isinstance(own, Objective) or own.is_limited or own.needs_path:
+            return None
+        return tuple(own.weights.get(name, 0.0) / MILLIONTHS for name in self.columns)
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the value of a whole is the sum of what its parts have."""
+        return self._weights is not None and not self.objective.caps
+
+    @property
+    def needs_path(self) -> bool:
+        """Whether the longest chain matters."""
+        return self.objective.needs_path
+
+    @property
+    def nothing(self) -> tuple[int, ...]:
+        """The costs of what does not run."""
+        return (0,) * (len(self.columns) + bool(self.objective.caps))
+
+    def row(self, quoted: Quoted) -> Row:
+        """A quote in millionths."""
+        own, metrics = self.objective, quoted.metrics
+        above = any(metrics[name] > most for name, most in own.caps.items())
+        return Row(
+            costs=(
+                *(round(metrics[name] * MILLIONTHS) for name in self.columns),
+                *(int(above) for _ in own.caps and (None,)),
+            ),
+            length=round(sum(w * metrics[name] for name, w in own.path.items()) * MILLIONTHS),
+            rank=math.inf if above else self._rank(metrics),
+            quoted=quoted,
+        )
+
+    def _rank(self, metrics: Mapping[str, float]) -> float:
+        own = self.objective
+        if isinstance(own, Objective):
+            weights: Mapping[str, float] = own.weights
+            if own.needs_path:
+                share = own.critical_path or not any(weights.values())
+                names = {*weights, *own.path}
+                weights = {
+                    name: weights.get(name, 0.0) + share * own.path.get(name, 0.0) for name in names
+                }
+            return math.fsum(weight * metrics[name] for name, weight in weights.items())
+        if isinstance(own, Product):
+            return math.prod(math.pow(metrics[n], power) for n, power in own.exponents.items())
+        return own.value(metrics)
+
+    def totals(self, costs: Sequence[int]) -> dict[str, float]:
+        """Metric to total of the columns."""
+        return {name: cost / MILLIONTHS for name, cost in zip(self.columns, costs, strict=False)}
+
+    def value(self, costs: Sequence[int], length: int) -> float:
+        """What is minimised; infinite where a limit or a cap is exceeded.
+
+        Args:
+            costs: totals in millionths.
+            length: of the longest chain, in millionths.
+        """
+        weights = self._weights
+        if weights is not None:
+            if len(weights) == 1:
+                return costs[0] * weights[0]
+            return sum([cost * weight for cost, weight in zip(costs, weights, strict=True)])
+        if self.objective.caps and costs[-1]:
+            return math.inf
+        metrics = {**self.totals(costs), CRITICAL_PATH: length / MILLIONTHS}
+        if self.objective.broken_limit(metrics):
+            return math.inf
+        return self.objective.value(metrics)
+
+
+@dataclass
+class Prices:
+    """Prices kernels and remembers the answers.
+
+    Attributes:
+        pricer: of the device.
+        valuation: of the objective.
+        sizes: size of each symbolic dimension.
+    """
+
+    pricer: Pricer
+    valuation: Valuation
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    _rows: dict[Kernel, tuple[Row, ...]] = field(default_factory=dict, repr=False)
+    _operators: dict[object, tuple[Row, ...]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        pricer: Pricer | None = None,
+        objective: AnyObjective | None = None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> Prices:
+        """Those of a device, by default a processor of which only rooflines are known, for time.
+
+        Raises:
+            OptionError: the objective reads a metric that the device has no source of.
+        """
+        pricer, objective = pricer or Usual(), objective or Objective({TIME: 1.0})
+        return cls(pricer, Valuation(objective, tuple(pricer.metrics)), sizes or {})
+
+    def rows(self, kernel: Kernel) -> tuple[Row, ...]:
+        """All ways to run a kernel, the one first that is best by itself."""
+        known = self._rows.get(kernel)
+        if known is None:
+            known = self._rows[kernel] = self._quoted(kernel)
+        return known
+
+    def _quoted(self, kernel: Kernel) -> tuple[Row, ...]:
+        static = self.sized(kernel)
+        if static.static_types is None:
+            return (self.unknown,)
+        found = map(self.valuation.row, self.pricer.quotes(static))
+        return tuple(sorted(found, key=lambda row: row.rank))
+
+    def sized(self, kernel: Kernel) -> Kernel:
+        """A kernel of literal sizes; as it is if some are not known."""
+        if kernel.static_types is not None:
+            return kernel
+        try:
+            return kernel.with_sizes(dict(self.sizes))
+        except (IllTyped, KeyError):
+            return kernel
+
+    @cached_property
+    def unknown(self) -> Row:
+        """What runs and is not known: a launch."""
+        known = {"launches": 1.0, TIME: LAUNCH_US}
+        metrics = {name: known.get(name, 0.0) for name in self.valuation.metrics}
+        return self.valuation.row(Quoted("", DEFAULT, metrics))
+
+    @cached_property
+    def free(self) -> Row:
+        """What is known at compile time, or renames a value."""
+        return Row(self.valuation.nothing, 0, 0.0)
+
+    def operator(
+        self, op: str, attrs: Attrs, operands: Sequence[tuple[ValueType, bool, object]]
+    ) -> tuple[Row, ...]:
+        """All ways to run one operator as a kernel of its own, the best by itself first.
+
+        Args:
+            op: its name.
+            attrs: all attributes.
+            operands: type, constness and identity of each.
+        """
+        if op == OPAQUE:
+            return (self.unknown,)
+        if all(const for _, const, _ in operands):
+            return (self.free,)
+        key = (op, attrs, *_numbered(operands))
+        known = self._operators.get(key)
+        if known is None:
+            kernel = self.kernel(op, attrs, operands)
+            known = (self.unknown,) if kernel is None else self.rows(kernel)
+            self._operators[key] = known
+        return known
+
+    def kernel(
+        self, op: str, attrs: Attrs, operands: Sequence[tuple[ValueType, bool, object]]
+    ) -> Kernel | None:
+        """One operator as a kernel of its own; ``None`` if it reads what is no tensor."""
+        distinct, pattern = _numbered(operands)
+        tensors = [(type_, const) for type_, const in distinct if isinstance(type_, TensorType)]
+        if len(tensors) != len(distinct):
+            return None
+        return operator_kernel(op, attrs, tensors, pattern)
+
+
+def _numbered(
+    operands: Sequence[tuple[ValueType, bool, object]],
+) -> tuple[tuple[tuple[ValueType, bool], ...], tuple[int, ...]]:
+    """The distinct operands, and the number of each."""
+    distinct = {identity: (type_, const) for type_, const, identity in operands}
+    numbers = {identity: i for i, identity in enumerate(distinct)}
+    return tuple(distinct.values()), tuple([numbers[identity] for _, _, identity in operands])

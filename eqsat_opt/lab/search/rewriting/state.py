@@ -1,0 +1,129 @@
+"""A graph of a search, and the substitutions that led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+
+from eqsat_opt.cost.operators import STEPS
+from eqsat_opt.lab.search.rewriting.matching import Substitution
+from eqsat_opt.lab.search.rewriting.rewriting import Rewritten, Trial, Workbench, rewritten
+from eqsat_opt.lab.search.rewriting.terms import TermGraph, Terms
+
+__all__ = ["Identity", "Site", "State"]
+
+Site = tuple[int, tuple[bytes, ...]]
+"""What a substitution is: the number of its rule, and where the roots of the left side are."""
+
+Identity = tuple[int, int]
+"""What a node is: the number of the step that created it, and its place in that graph."""
+
+
+class State:
+    """A graph that is built when its terms are asked for.
+
+    Attributes:
+        key: canonical; two states of one key have one graph.
+        value: what is minimised.
+        size: number of operators that run.
+        length: number of substitutions.
+        parent, step: the state before, and the last substitution; ``None`` for the original.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        trial: Trial,
+        parent: State | None = None,
+        step: Substitution | None = None,
+    ) -> None:
+        self.key, self.value, self.size = trial.key, trial.value, trial.size
+        self.length: int = 0 if parent is None else parent.length + 1
+        self.parent, self.step = parent, step
+        self._terms = terms
+
+    @cached_property
+    def _made(self) -> Rewritten:
+        if self.parent is None or self.step is None:
+            return Rewritten(self._terms.start(), {}, {})
+        made = rewritten(self._terms, self.parent.graph, self.step)
+        self._terms.remember(made.new.values())
+        return made
+
+    @cached_property
+    def graph(self) -> TermGraph:
+        """The graph."""
+        return self._made.graph
+
+    @property
+    def is_result(self) -> bool:
+        """Whether the graph can be written as it is priced, without a step of recognition."""
+        return not any(self._terms.known[key].op in STEPS for key in self.graph.order)
+
+    @cached_property
+    def bench(self) -> Workbench:
+        """For trials of substitutions."""
+        return Workbench(self._terms, self.graph)
+
+    def forget(self) -> None:
+        """Let go of what can be computed again, when its substitutions have been tried."""
+        for name in ("bench", "_made"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def moved(self) -> Mapping[bytes, bytes]:
+        """Key before the last substitution to key after, of all terms that have another one now."""
+        return self._made.moved
+
+    @cached_property
+    def identities(self) -> Mapping[bytes, Identity]:
+        """Key to identity: a node keeps it while substitutions below give it other operands.
+
+        Of nodes that become equal the older one stays.
+        """
+        order = self.graph.order
+        found: dict[bytes, Identity] = {}
+        if self.parent is not None and self.step is not None:
+            consumed, live = set(self.step.consumed), set(order)
+            for key, identity in self.parent.identities.items():
+                now = key if key in consumed else self.moved.get(key, key)
+                if now in live:
+                    found[now] = min(identity, found.get(now, identity))
+        for number, key in enumerate(order):
+            found.setdefault(key, (self.length, number))
+        return found
+
+    def image(self, site: Site) -> Site:
+        """Where the last substitution has moved a site of the graph before."""
+        number, keys = site
+        return number, tuple(self._made.moved.get(key, key) for key in keys)
+
+    def images(self, sites: Iterable[Site]) -> Iterator[Site]:
+        """The same of several, without what no longer lives."""
+        live = set(self.graph.order)
+        return (one for one in map(self.image, sites) if live.issuperset(one[1]))
+
+    @property
+    def touched(self) -> frozenset[bytes]:
+        """Terms that the last substitution made, or that something else has become equal to."""
+        assert self.parent is not None
+        assert self.step is not None
+        before, images = set(self.parent.graph.order), set[bytes]()
+        met = {term.key for term in self.step.made}.union(self.step.results)
+        for key, image in self._made.moved.items():
+            if key not in self.step.consumed and (image in images or image in before):
+                met.add(image)
+            images.add(image)
+        if not self.step.is_plain:  # what is known at compile time has changed; rules ask for that
+            met |= images
+        return frozenset(met)
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Names of the rules, in order."""
+        names: list[str] = []
+        state = self
+        while state.parent is not None and state.step is not None:
+            names.append(state.step.rule)
+            state = state.parent
+        return tuple(reversed(names))

@@ -1,0 +1,309 @@
+"""Layers with random weights that keep activations alive.
+
+Random weights hide wrong rewrites in two ways: activations of deep nets drift to values that no
+longer depend on the input, and branches fade until a dropped one goes unnoticed. So each layer is
+scaled by the activations that reach it: a convolution ends with zero mean and unit deviation per
+channel, as after a trained batch normalization, and a matrix product with unit deviation. Weights
+that follow a rectifier directly into a vector are centred over their inputs (weight
+standardization, Brock et al. 2021, "Characterizing signal propagation ..."), because a common
+positive mean would otherwise drown what depends on the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from eqsat_opt.lab.zoo._evaluate import Attribute
+from eqsat_opt.lab.zoo._tracer import Array, Tracer, Value
+
+__all__ = ["Convolution", "GraphBuilder", "Linear", "Value"]
+
+_EPSILON = 1e-5
+_BIAS_STD = 0.2
+# Rectifiers of centred inputs amplify small differences, such as round-off, from layer to layer
+# (Yang et al. 2019, "A mean field theory of batch normalization"): 84 times through inception_v3,
+# 19 times with convolution biases drawn like this. Larger ones would drown the input instead.
+_CONV_BIAS_MEAN = 0.3
+_CONV_BIAS_STD = 0.4
+# Statistics of a channel with few positions lean on those of the whole tensor, this heavily.
+_PRIOR_POSITIONS = 8
+
+
+class Convolution(Protocol):
+    """A convolution with its normalization, folded or not (`GraphBuilder.conv`, `.conv_bn`)."""
+
+    def __call__(
+        self,
+        x: Value,
+        channels: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        gain: float = 1.0,
+    ) -> Value:
+        """Return the normalised convolution; `gain` is the deviation of its output."""
+        ...
+
+
+class Linear(Protocol):
+    """A map of the last axis to `features` numbers (`GraphBuilder.linear`)."""
+
+    def __call__(self, x: Value, features: int, *, gain: float = 1.0, bias: bool = True) -> Value:
+        """Return the mapped value; `gain` is the deviation of its output."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Normalization:
+    """Parameters of a batch normalization, each of shape (channels,)."""
+
+    gamma: Array
+    beta: Array
+    mean: Array
+    variance: Array
+
+    @property
+    def scale(self) -> Array:
+        scale: Array = self.gamma / np.sqrt(self.variance + np.float32(_EPSILON))
+        return scale
+
+    @property
+    def shift(self) -> Array:
+        return self.beta - self.mean * self.scale
+
+
+class GraphBuilder(Tracer):
+    """A tracer with the layers of the benchmark models.
+
+    Images are (batch, channels, height, width), sequences (batch, tokens, features).
+    """
+
+    def __init__(self, name: str, seed: int) -> None:
+        super().__init__(name, seed)
+        self._scalars: dict[float, Value] = {}
+
+    # Convolutional layers
+
+    def conv(
+        self,
+        x: Value,
+        channels: int,
+        kernel: int | tuple[int, int],
+        *,
+        stride: int = 1,
+        pad: int | None = None,
+        groups: int = 1,
+        gain: float = 1.0,
+    ) -> Value:
+        """Convolution with bias, as a folded batch normalization leaves it.
+
+        `pad=None` keeps the size at stride 1 (odd kernels), `pad=0` is VALID.
+        """
+        weight, attributes = self._kernel(x, channels, kernel, stride, pad=pad, groups=groups)
+        raw = self.evaluate("Conv", x.sample, weight, **attributes)
+        norm = self._normalization(raw, gain)
+        weight *= norm.scale[:, None, None, None]
+        sample = raw * norm.scale[:, None, None] + norm.shift[:, None, None]
+        inputs = (
+            x,
+            self.initializer(weight, "conv_weight"),
+            self.initializer(norm.shift, "conv_bias"),
+        )
+        return self.record("Conv", inputs, attributes, sample)
+
+    def conv_bn(
+        self,
+        x: Value,
+        channels: int,
+        kernel: int | tuple[int, int],
+        *,
+        stride: int = 1,
+        pad: int | None = None,
+        groups: int = 1,
+        gain: float = 1.0,
+    ) -> Value:
+        """Convolution without bias and an explicit BatchNormalization node."""
+        weight, attributes = self._kernel(x, channels, kernel, stride, pad=pad, groups=groups)
+        raw = self.op("Conv", x, self.initializer(weight, "conv_weight"), **attributes)
+        norm = self._normalization(raw.sample, gain)
+        return self.op(
+            "BatchNormalization",
+            raw,
+            self.initializer(norm.gamma, "bn_gamma"),
+            self.initializer(norm.beta, "bn_beta"),
+            self.initializer(norm.mean, "bn_mean"),
+            self.initializer(norm.variance, "bn_variance"),
+            epsilon=_EPSILON,
+        )
+
+    def max_pool(self, x: Value, kernel: int, stride: int, *, pad: int | None = None) -> Value:
+        """Max pooling over square windows; `pad` as in `conv`."""
+        return self.op("MaxPool", x, **_window((kernel, kernel), stride, pad))
+
+    def average_pool(self, x: Value, kernel: int, stride: int, *, pad: int | None = None) -> Value:
+        """Average pooling over square windows, padding not counted; `pad` as in `conv`."""
+        window = _window((kernel, kernel), stride, pad)
+        return self.op("AveragePool", x, **window, count_include_pad=0)
+
+    def classifier(self, x: Value, classes: int) -> Value:
+        """Global average pool, flatten and a fully connected layer."""
+        return self.gemm(self.flatten(self.op("GlobalAveragePool", x)), classes)
+
+    def flatten(self, x: Value) -> Value:
+        """Images to vectors, (batch, channels * height * width)."""
+        return self.op("Flatten", x, axis=1)
+
+    def gemm(self, x: Value, features: int) -> Value:
+        """Fully connected layer after a rectifier, (batch, inputs) to (batch, features)."""
+        weight = self.normal((features, x.shape[1]))
+        weight -= weight.mean(axis=1, keepdims=True)
+        raw = self.evaluate("Gemm", x.sample, weight, transB=1)
+        scale = np.float32(1 / raw.std())
+        weight *= scale
+        bias = self.normal((features,), _BIAS_STD)
+        inputs = (
+            x,
+            self.initializer(weight, "gemm_weight"),
+            self.initializer(bias, "gemm_bias"),
+        )
+        return self.record("Gemm", inputs, {"transB": 1}, raw * scale + bias)
+
+    # Matrix products
+
+    def linear(self, x: Value, features: int, *, gain: float = 1.0, bias: bool = True) -> Value:
+        """MatMul with a weight of its own and, unless told otherwise, Add of a bias."""
+        y = self.matmul(x, self.projection(x, features, gain=gain))
+        return self.add(y, self.bias(features, gain=gain)) if bias else y
+
+    def projection(
+        self, x: Value, features: int, *, gain: float = 1.0, centred: bool = False
+    ) -> Value:
+        """Weight W of shape (x.shape[-1], features) for which x·W has deviation `gain`."""
+        weight = self.normal((x.shape[-1], features))
+        if centred:
+            weight -= weight.mean(axis=0)
+        weight *= np.float32(gain / self.evaluate("MatMul", x.sample, weight).std())
+        return self.initializer(weight, "weight")
+
+    def bias(self, features: int, *, gain: float = 1.0) -> Value:
+        """Small random bias of shape (features,) beside activations of deviation `gain`."""
+        return self.initializer(self.normal((features,), gain * _BIAS_STD), "bias")
+
+    def gains(self, features: int) -> Value:
+        """Random factors of shape (features,) near 1."""
+        return self.initializer(self._gains(features), "gain")
+
+    def layer_norm(self, x: Value, *, spread: float = 1.0) -> Value:
+        """LayerNormalization over the last axis, with gain and bias.
+
+        `spread` scales how far gains stray from 1 and biases from 0: many layers in a row must
+        stray little, or what they add in common drowns the input.
+        """
+        features = x.shape[-1]
+        return self.op(
+            "LayerNormalization",
+            x,
+            self.initializer(self._gains(features, spread), "ln_gamma"),
+            self.initializer(self.normal((features,), spread * _BIAS_STD), "ln_beta"),
+            axis=-1,
+            epsilon=_EPSILON,
+        )
+
+    def matmul(self, a: Value, b: Value) -> Value:
+        """Matrix product with numpy broadcasting of leading axes."""
+        return self.op("MatMul", a, b)
+
+    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """Reshape to constant dimensions."""
+        return self.op("Reshape", x, self.initializer(np.array(shape, np.int64), "shape"))
+
+    def transpose(self, x: Value, *permutation: int) -> Value:
+        """Permute the axes."""
+        return self.op("Transpose", x, perm=permutation)
+
+    # Pointwise operators and concatenation
+
+    def add(self, a: Value, b: Value) -> Value:
+        """Sum with broadcasting."""
+        return self.op("Add", a, b)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        """Product with broadcasting."""
+        return self.op("Mul", a, b)
+
+    def relu(self, x: Value) -> Value:
+        """Rectifier."""
+        return self.op("Relu", x)
+
+    def sigmoid(self, x: Value) -> Value:
+        """Logistic function."""
+        return self.op("Sigmoid", x)
+
+    def tanh(self, x: Value) -> Value:
+        """Hyperbolic tangent."""
+        return self.op("Tanh", x)
+
+    def gelu(self, x: Value) -> Value:
+        """Exact GELU, spelled x · (1 + erf(x / √2)) · ½ as PyTorch exports it below opset 20."""
+        erf = self.op("Erf", self.op("Div", x, self.scalar(2**0.5)))
+        return self.mul(self.mul(x, self.add(erf, self.scalar(1.0))), self.scalar(0.5))
+
+    def concat(self, values: Sequence[Value], axis: int = 1) -> Value:
+        """Concatenation, flat over all values."""
+        return self.op("Concat", *values, axis=axis)
+
+    # Weights
+
+    def normal(self, shape: tuple[int, ...], std: float = 1.0) -> Array:
+        """Draw normal float32 numbers with mean 0."""
+        array = self.rng.standard_normal(shape, dtype=np.float32)
+        if std != 1.0:
+            array *= np.float32(std)
+        return array
+
+    def scalar(self, value: float) -> Value:
+        """A constant of rank 0, one initializer per number."""
+        if value not in self._scalars:
+            self._scalars[value] = self.initializer(np.array(value, np.float32), "scalar")
+        return self._scalars[value]
+
+    def _gains(self, n: int, spread: float = 1.0) -> Array:
+        return self.rng.uniform(1 - 0.2 * spread, 1 + 0.2 * spread, n).astype(np.float32)
+
+    def _kernel(
+        self,
+        x: Value,
+        channels: int,
+        kernel: int | tuple[int, int],
+        stride: int,
+        pad: int | None,
+        groups: int,
+    ) -> tuple[Array, dict[str, Attribute]]:
+        height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+        inputs = x.shape[1] // groups
+        weight = self.normal((channels, inputs, height, width), (inputs * height * width) ** -0.5)
+        window = _window((height, width), stride, pad)
+        return weight, {**window, "dilations": (1, 1), "group": groups}
+
+    def _normalization(self, raw: Array, gain: float) -> _Normalization:
+        """Draw gains and shifts beside the measured statistics of (batch, channels, h, w)."""
+        channels = raw.shape[1]
+        n_positions = raw.size // channels
+        trust = np.float32(n_positions / (n_positions + _PRIOR_POSITIONS))
+        own_mean, own_variance = raw.mean(axis=(0, 2, 3)), raw.var(axis=(0, 2, 3))
+        return _Normalization(
+            gamma=self._gains(channels) * np.float32(gain),
+            beta=self.normal((channels,), gain * _CONV_BIAS_STD)
+            + np.float32(gain * _CONV_BIAS_MEAN),
+            mean=trust * own_mean + (1 - trust) * raw.mean(),
+            variance=trust * own_variance + (1 - trust) * raw.var(),
+        )
+
+
+def _window(kernel: tuple[int, int], stride: int, pad: int | None) -> dict[str, Attribute]:
+    pads = tuple(k // 2 for k in kernel) if pad is None else (pad, pad)
+    return {"kernel_shape": kernel, "strides": (stride, stride), "pads": pads + pads}

@@ -1,0 +1,130 @@
+"""Where a result goes: checks before the work begins, and the writing after it."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import onnx
+import onnx_ir
+
+from eqsat_opt.common.files import write_whole
+from eqsat_opt.common.paths import obstacle, real_path, same_file
+from eqsat_opt.errors import ModelError, OptionError
+from eqsat_opt.ir.onnx.files.external import external_files
+from eqsat_opt.ir.onnx.files.load import LEFT_OUT
+from eqsat_opt.ir.onnx.files.save import (
+    is_saved_external,
+    remove_abandoned,
+    save_model,
+    serialised,
+    target_obstacle,
+)
+
+__all__ = ["Destination", "Output"]
+
+Output = str | os.PathLike[str] | BinaryIO
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A file or a stream for the result of optimising a model.
+
+    Attributes:
+        output: a path, or a binary stream.
+        source: the file that the model comes from, if it comes from one.
+        overwrite: whether that file may be replaced.
+    """
+
+    output: Output
+    source: str | os.PathLike[str] | None = None
+    overwrite: bool = False
+
+    @property
+    def earlier(self) -> str | None:
+        """The file that the result will replace; ``None`` where that is the model itself."""
+        if not isinstance(self.output, str | os.PathLike) or self._is_source():
+            return None
+        return os.fspath(self.output) if os.path.exists(self.output) else None
+
+    def prepare(self) -> None:
+        """Refuse what is known to fail, and remove what killed runs left there.
+
+        Raises:
+            ModelError: the file cannot be written.
+            OptionError: it is the model itself, or no binary stream.
+        """
+        if not isinstance(self.output, str | os.PathLike):
+            is_text = isinstance(self.output, io.TextIOBase)
+            if is_text or not callable(getattr(self.output, "write", None)):
+                raise OptionError(f"output is {self.output!r}; give a path, or a binary stream")
+            return
+        if why := obstacle(self.output):
+            raise ModelError(why)
+        if self._is_source() and not self.overwrite:
+            raise OptionError(
+                f"{os.fspath(self.output)} is the model itself; give another name, or allow to "
+                "replace it with --overwrite (overwrite=True)"
+            )
+        remove_abandoned(self.output)
+
+    def check_for(self, model: onnx_ir.Model) -> None:
+        """Refuse what is known to fail once the model is loaded.
+
+        Raises:
+            ModelError: its data do not fit the place.
+        """
+        if isinstance(self.output, str | os.PathLike):
+            if why := target_obstacle(model, self.output):
+                raise ModelError(why)
+        elif is_saved_external(model):
+            raise ModelError(
+                "the model's weights lie in another file, which a stream cannot hold; give a file "
+                "name"
+            )
+
+    def write(self, model: onnx_ir.Model, given: onnx_ir.Model) -> tuple[str, ...]:
+        """Write ``model``, whole or not at all.
+
+        Args:
+            model: the result.
+            given: what was optimised.
+
+        Returns:
+            What the user should know, as sentences.
+
+        Raises:
+            ModelError: it cannot be written.
+        """
+        left_out = given.meta.get(LEFT_OUT)
+        notes = (f"not written: {left_out}",) if left_out else ()
+        if not isinstance(self.output, str | os.PathLike):
+            self.check_for(model)
+            self.output.write(serialised(model))
+            self.output.flush()
+            return notes
+        # Data files that the input still reads must not be removed.
+        kept = set() if self._is_source() else external_files(given)
+        unread = sorted(save_model(model, self.output) - kept)
+        folder = os.path.dirname(real_path(self.output))
+        return notes + tuple(
+            f"{os.path.relpath(file, folder)} beside it is no longer read by "
+            f"{os.fspath(self.output)}; delete it if no other model reads it"
+            for file in unread
+        )
+
+    def write_proto(self, model: onnx.ModelProto) -> None:
+        """Write a model that holds all its data, whole or not at all.
+
+        Raises:
+            ModelError: it cannot be written.
+        """
+        assert isinstance(self.output, str | os.PathLike)
+        write_whole(self.output, model.SerializeToString(deterministic=True), ModelError)
+
+    def _is_source(self) -> bool:
+        if self.source is None or not isinstance(self.output, str | os.PathLike):
+            return False
+        return same_file(self.source, self.output)

@@ -1,0 +1,3 @@
+"""Forms of a result beside the portable one: for this machine, and for a device."""
+
+__all__: list[str] = []

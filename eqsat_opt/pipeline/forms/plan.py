@@ -1,0 +1,422 @@
+"""The plan of a result: made after the portable result, for this machine or for another device."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.paths import obstacle, same_file
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.on_device import is_measured_gpu, plan_times_us
+from eqsat_opt.cost.recorded import RecordedDevice, load_recorded
+from eqsat_opt.errors import ExtractionError, OptionError, PlanError
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.exporter import model_proto
+from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
+from eqsat_opt.ir.values.forms import Form
+from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.pipeline.imported import normalised
+from eqsat_opt.pipeline.objective import is_time_alone, objective_of
+from eqsat_opt.pipeline.optimise import PLANNING, AnyModel
+from eqsat_opt.pipeline.options import HOST, Options
+from eqsat_opt.pipeline.prices import open_plan_pricer, pricer_elsewhere
+from eqsat_opt.pipeline.report.forms import Planned
+from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
+from eqsat_opt.pipeline.terms import search_options, session_options
+from eqsat_opt.racing.planned_results import PORTABLE, PlanContest, PlanJob, hold_plan_contest
+from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
+from eqsat_opt.runtime.backends.launched import LAUNCHED
+from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.plan.constants import Weights
+from eqsat_opt.runtime.plan.files import write_plan
+from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.planning.legalize import apart
+from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.select.proposal import propose, repropose
+from eqsat_opt.select.rebuilding.assignment import PlacedGraph
+from eqsat_opt.select.rebuilding.planning import (
+    Draft,
+    drafts,
+    planned_for,
+    planned_here,
+    simulated_us,
+)
+from eqsat_opt.select.rebuilding.raising import Raised
+
+__all__ = ["PLAN_SHARE", "device_drafts", "require_plan", "with_plan"]
+
+PLAN_SHARE = 0.7
+"""Share of the budget that comes before plans where one is made."""
+
+
+def require_plan(options: Options, *others: object) -> None:
+    """Check what is known to fail before any work is done.
+
+    Args:
+        options: what the user chose.
+        others: what else is read or written; paths are compared.
+
+    Raises:
+        OptionError: the file cannot be written or is another one, or a backend or device is
+            unknown.
+        PlanError: a package that a backend needs is missing.
+    """
+    if options.plan is None:
+        return
+    if options.plan == "-":
+        raise OptionError("a plan needs a file; give --plan (plan=) a name")
+    if why := obstacle(options.plan):
+        raise OptionError(why)
+    for other in others:
+        if isinstance(other, str | os.PathLike) and same_file(other, options.plan):
+            raise OptionError(
+                f"{options.plan} is another file of this run already; give the plan another name"
+            )
+    for name in options.backends:
+        if name not in launcher_names():
+            raise OptionError(
+                f"no backend {name!r} runs plans; there are {', '.join(launcher_names())}"
+            )
+        load_launcher(name)
+
+
+def with_plan(
+    report: Report,
+    outcome: Outcome,
+    given: AnyModel,
+    options: Options,
+    progress: Progress,
+    deadline: Deadline,
+) -> tuple[Report, Plan]:
+    """Plan a result and write the plan; the report tells of it.
+
+    Raises:
+        OptionError: a size is not given.
+        PlanError: the model cannot stand in a plan, no plan runs here, or it cannot be written.
+        CheckFailed: a plan computes something else, and the user is strict.
+    """
+    assert options.plan is not None
+    progress(PLANNING, "")
+    stages = Stages(progress)
+    sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
+    with stages(PLANNING):
+        if options.is_here:
+            plan, told = _for_host(outcome, given, options, sizes, stages=stages, deadline=deadline)
+        else:
+            plan, told = _for_device(outcome, given, options, sizes)
+    with stages("write"):
+        write_plan(options.plan, plan)
+    seconds = dict(report.stages_s)
+    for name, spent in stages.seconds.items():
+        seconds[name] = round(seconds.get(name, 0.0) + spent, 4)
+    return replace(report, planned=told, stages_s=seconds), plan
+
+
+def _for_host(
+    outcome: Outcome,
+    given: AnyModel,
+    options: Options,
+    sizes: Sizes,
+    stages: Stages,
+    deadline: Deadline,
+) -> tuple[Plan, Planned]:
+    weights = _weights(outcome, given)
+    tensors = Weights(stored_tensors(weights))  # of several hundred megabytes, perhaps
+    chosen = dict(_chosen(outcome, options, stages, deadline))
+    drafted = drafts(
+        _graphs(outcome), tensors, options.backends, sizes=sizes.given, threads=options.threads
+    )
+    # What was chosen kernel by kernel comes first where not all can be lowered.
+    first = tuple(islice(drafted, 1))
+    further = tuple(_in_time(planned_here(chosen, tensors, sizes=sizes.given), deadline))
+    usual = (*first, *_in_time(drafted, deadline))
+    known = [draft.plan for draft in usual]
+    made = (*usual, *(draft for draft in further if draft.plan not in known))
+    with Staging(outcome.loaded, given) as staging:
+        job = PlanJob(
+            drafts=made,
+            weights=tensors,
+            original=staging.original,
+            portable=None if outcome.model is None else staging.of(outcome.model),
+            session=session_options(options),
+            sizes=sizes,
+            seeds=tuple(options.seed + i for i in range(options.check)),
+            numerics=options.numerics,
+            max_error=options.max_error,
+            has_kernels="native" in options.backends and options.threads == 1,
+            is_raced=options.race,
+            strict=options.strict,
+            deadline=deadline,
+        )
+        held = hold_plan_contest(job)
+    return held.draft.plan, _told(held, options)
+
+
+_DRAFTING = 0.2
+"""Share of the time left in which graphs are lowered to plans beyond the first."""
+
+
+def _in_time(drafted: Iterator[Draft], deadline: Deadline) -> Iterator[Draft]:
+    """Those that are made in their share of the time."""
+    deadline = deadline.share(_DRAFTING)
+    while not deadline.expired and (draft := next(drafted, None)) is not None:
+        yield draft
+
+
+_BESIDE = ("generated", "native", "numpy")
+"""Backends of launches beside sessions."""
+
+_CHOOSING = 0.15
+"""Share of the time for plans in which kernels are chosen once more, among all backends; from the
+whole e-graph again the same share of what is left."""
+
+_AGAIN = 2.0
+"""How much longer the e-graph takes with the kernels of all backends, at least."""
+
+
+def _chosen(
+    outcome: Outcome, options: Options, stages: Stages, deadline: Deadline
+) -> Iterator[tuple[str, PlacedGraph]]:
+    """Graphs where all backends of plans compete in one problem, kernel by kernel.
+
+    First the result as it stands, and then, where there is time for as long a search as that which
+    found it, everything that the e-graph holds.
+    """
+    job, proposal = outcome.job, outcome.proposal
+    beside = tuple(f"{LAUNCHED}{name}" for name in options.backends if name in _BESIDE)
+    if job is None or proposal is None or not beside or "ort" not in options.backends:
+        return
+    if options.threads > 1 or not job.search.measure or not is_time_alone(job.search.objective):
+        return
+    result = next(iter(_graphs(outcome).values()))
+    result = replace(result, nodes=tuple(one for node in result.nodes for one in apart(node)))
+    search = replace(job.search, deadline=deadline.share(_CHOOSING), alternatives=1)
+    with (
+        suppress(ExtractionError),
+        open_plan_pricer(options, (), beside, deadline=search.deadline) as pricer,
+    ):
+        found = propose(result, (), pricer, search, progress=stages.progress)
+        yield "the result", found.placed[0]
+    search = replace(search, deadline=deadline.share(_CHOOSING))
+    needed_s = _AGAIN * sum(proposal.stages_s.get(name, 0.0) for name in ("tile", "extract"))
+    if search.deadline.left_s < needed_s:
+        return
+    inside = ("native",) if "native" in options.backends and not missing() else ()
+    with (
+        suppress(ExtractionError),
+        open_plan_pricer(options, inside, beside, deadline=search.deadline) as pricer,
+    ):
+        graphs, _ = repropose(
+            proposal, pricer, search, max_error=options.max_error, progress=stages.progress
+        )
+        for number, graph in enumerate(graphs, start=1):
+            yield f"choice {number} of the e-graph", graph
+
+
+def _for_device(
+    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
+) -> tuple[Plan, Planned]:
+    """Planned and not run; every price is a bound that was not measured on the device.
+
+    What the search chose and what else it found are simulated, and the least time wins.
+
+    Raises:
+        PlanError: in float16 the model computes something else.
+    """
+    recorded = load_recorded(options.target)
+    if recorded is not None and not is_measured_gpu(recorded):
+        return _for_recorded(outcome, given, options, sizes, device=recorded)
+    profile = load_profile(options.target)
+    plans: dict[str, Draft] = {}
+    times: dict[str, float] = {}
+    known: dict[str, int] = {}
+    precision = Precision(options.precision)
+    for draft in device_drafts(outcome, given, options, sizes):
+        plans[draft.name] = draft
+        launches, count = profile.launch_times_us(draft.plan.launches), 0
+        if recorded is not None and precision is Precision.STRICT:
+            launches, count = plan_times_us(recorded, draft.plan)
+        times[draft.name], known[draft.name] = simulated_us(draft.plan, launches, profile), count
+    name = min(times, key=times.__getitem__)
+    best = plans[name]
+    return best.plan, Planned(
+        output=str(options.plan),
+        target=options.target,
+        graph=best.graph,
+        placement=best.placement,
+        launches=_by_backend(best.plan),
+        predicted_us=times[name],
+        bounds=len(best.plan.launches) - known[name],
+        prices=len(best.plan.launches),
+        considered=times,
+    )
+
+
+def device_drafts(
+    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
+) -> Iterator[Draft]:
+    """Plans of the result, and of what else may stand for it, for a device that is not here.
+
+    Args:
+        outcome: of a search for that device.
+        given: the model.
+        options: of the search; device, streams and precision among them.
+        sizes: of symbolic dimensions.
+
+    Raises:
+        OptionError: a size is not given, or there is no such device.
+        PlanError: a graph cannot stand in a plan, or in float16 the model computes something else.
+    """
+    _require_sound(outcome, options)
+    if outcome.proposal is None:
+        graphs = {"the original": _as_it_stands(outcome, options, sizes)}
+    else:
+        interface = AnalyticBackend(load_profile(options.target)).interface
+        graphs = dict(_placed(outcome, interface))
+    return planned_for(
+        options.target,
+        graphs,
+        stored_tensors(_weights(outcome, given)),
+        sizes=sizes.given,
+        streams=options.streams,
+        precision=Precision(options.precision),
+    )
+
+
+def _for_recorded(
+    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes, *, device: RecordedDevice
+) -> tuple[Plan, Planned]:
+    """One session, in which the kernels of the result take as long as they were recorded to."""
+    name, graph = next(iter(_graphs(outcome).items()))
+    (draft,) = drafts(
+        {name: graph},
+        stored_tensors(_weights(outcome, given)),
+        ("ort",),
+        sizes=sizes.given,
+        threads=device.threads,
+        target=options.target,
+    )
+    report, plan, profile = outcome.report, draft.plan, device.profile
+    prices = sum(report.prices.values())
+    inside_us = report.metrics_after.get(TIME)
+    if inside_us is None:  # there was no time to price anything
+        inside_us = sum(profile.launch_times_us(plan.launches))
+        prices = len(plan.launches)
+    return plan, Planned(
+        output=str(options.plan),
+        target=options.target,
+        graph=draft.graph,
+        placement=draft.placement,
+        launches=_by_backend(plan),
+        predicted_us=len(plan.launches) * profile.session_us.value + inside_us,
+        bounds=report.kernels_unmeasured if report.prices else prices,
+        prices=prices,
+    )
+
+
+def _require_sound(outcome: Outcome, options: Options) -> None:
+    """Refuse what float16 cannot compute, where that was looked for."""
+    types = () if outcome.graph is None else outcome.graph.types.values()
+    is_half = any(isinstance(one, TensorType) and one.dtype == "float16" for one in types)
+    if options.precision == Precision.FP16 and is_half and not outcome.sound:
+        raise PlanError(
+            "in fp16 this model computes something else than it should, so it is not planned; "
+            "choose another --precision, or trust it with --check 0"
+        )
+
+
+_CHOOSING_S = 5.0
+"""For choosing kernels where there was no time for a search; it may be beyond the budget."""
+
+
+def _as_it_stands(outcome: Outcome, options: Options, sizes: Sizes) -> PlacedGraph:
+    """The original with the kernels that are chosen for it; no rule is applied."""
+    graph = normalised(import_model(outcome.loaded), options)
+    pricer = pricer_elsewhere(options)
+    deadline = Deadline.after(_CHOOSING_S)
+    search = search_options(options, objective_of(options), sizes.all, deadline)
+    try:
+        return propose(graph, (), pricer, search).placed[0]
+    except ExtractionError:  # it breaks a limit as it stands
+        return PlacedGraph(Raised(graph, {}, {}), (), pricer.interface)
+
+
+def _placed(outcome: Outcome, interface: Form) -> Mapping[str, PlacedGraph]:
+    """The result, and what else may stand for the original, with the kernels chosen for each."""
+    proposal, job = outcome.proposal, outcome.job
+    name, result = next(iter(_graphs(outcome).items()))
+    if proposal is None or job is None:
+        return {name: PlacedGraph(Raised(result, {}, {}), (), interface)}
+    known = {id(one.graph): one for one in proposal.placed}
+    found = {name: known.get(id(result), proposal.placed[-1])}
+    # Only the time of a plan is known as a whole; any other sum stays as the extraction has it.
+    if is_time_alone(job.search.objective):
+        others = (graph for graph in outcome.sound if graph is not result)
+        for number, graph in enumerate(others, start=1):
+            found[f"alternative {number}"] = known[id(graph)]
+    return found
+
+
+def _by_backend(plan: Plan) -> dict[str, int]:
+    """How many launches each backend has."""
+    return dict(Counter(launch.backend for launch in plan.launches))
+
+
+def _weights(outcome: Outcome, given: AnyModel) -> Any:
+    """What the recipes of constants name: the model as the user has it."""
+    if isinstance(given, str | os.PathLike):
+        return given
+    return model_proto(outcome.loaded)
+
+
+def _graphs(outcome: Outcome) -> Mapping[str, Graph]:
+    """The graph of the result first, and then the cheapest that was found, if it is another."""
+    graphs: dict[str, Graph] = {}
+    if outcome.graph is not None:
+        graphs["the result"] = outcome.graph
+    else:
+        graphs["the original"] = import_model(outcome.loaded)
+    best = None if outcome.proposal is None else outcome.proposal.best
+    if best is not None and outcome.graph is not None and best is not outcome.graph:
+        graphs["the cheapest graph"] = best
+    return graphs
+
+
+def _told(held: PlanContest, options: Options) -> Planned:
+    race = held.held
+    entries = {} if race is None else race.entries
+    own = entries.get(held.draft.name)
+    portable = entries.get(PORTABLE)
+    won = (
+        race is not None
+        and own is not None
+        and race.beats(held.draft.name, race.original)
+        and (portable is None or race.beats(held.draft.name, PORTABLE))
+    )
+    return Planned(
+        output=str(options.plan),
+        target=HOST,
+        graph=held.draft.graph,
+        placement=held.draft.placement,
+        launches=_by_backend(held.draft.plan),
+        predicted_us=held.predicted_us,
+        measured_us=None if own is None else own.time_us,
+        won=won,
+        speedup=1.0 if own is None else 1 / own.ratio,
+        portable_speedup=1.0 if portable is None else 1 / portable.ratio,
+        considered=dict(held.considered),
+        refused=dict(held.refused),
+        race={} if race is None else race.to_json(),
+    )

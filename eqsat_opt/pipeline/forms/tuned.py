@@ -1,0 +1,254 @@
+"""The form of a result for one machine: made after the portable result, beside it.
+
+The graph is chosen again where our kernels offer more ways, layers are tuned inside the whole
+model, and all forms race; see `eqsat_opt.racing.tuned_results`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+
+import onnx
+
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.faults import Faults
+from eqsat_opt.common.paths import same_file
+from eqsat_opt.errors import ExtractionError, OptionError
+from eqsat_opt.ir.graph.handles import folding_s
+from eqsat_opt.ir.onnx.exporter import export_model, model_proto
+from eqsat_opt.ir.onnx.files.external import with_data_inside
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.storage_form import as_stored
+from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
+from eqsat_opt.pipeline.destination import Destination, Output
+from eqsat_opt.pipeline.optimise import TUNING, AnyModel
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.prices import CALIBRATION, open_pricer
+from eqsat_opt.pipeline.report.forms import Tuned
+from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
+from eqsat_opt.pipeline.terms import session_options
+from eqsat_opt.racing.entrants import structure
+from eqsat_opt.racing.examination import examine
+from eqsat_opt.racing.tuned_results import (
+    NO_TIME,
+    PORTABLE,
+    SUITED,
+    TunedContest,
+    TunedJob,
+    hold_tuned_contest,
+)
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.registry import TUNED_ONLY
+from eqsat_opt.runtime.backends.runtimes import load_runtime, racing_runtimes
+from eqsat_opt.runtime.backends.sandbox import sandbox
+from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.select.proposal import repropose
+
+__all__ = ["PORTABLE_SHARE", "require_runtimes", "tuned_destination", "with_tuned"]
+
+PORTABLE_SHARE = 0.6
+"""Share of the budget that the portable result gets where a tuned form is made as well."""
+
+
+def tuned_destination(options: Options, given: AnyModel, output: Output | None) -> Destination:
+    """Where the tuned form goes.
+
+    Raises:
+        ModelError: the file cannot be written.
+        OptionError: it is the model itself, or the file of the portable result.
+    """
+    assert options.tuned is not None
+    if options.tuned == "-":
+        raise OptionError("the tuned form needs a file; give --tuned (tuned=) a name")
+    if isinstance(output, str | os.PathLike) and same_file(output, options.tuned):
+        raise OptionError(
+            f"{options.tuned} is the output already; give the tuned form another name"
+        )
+    source = given if isinstance(given, str | os.PathLike) else None
+    destination = Destination(options.tuned, source)
+    destination.prepare()
+    return destination
+
+
+_SUITING = 0.4
+"""Share of the time for the tuned form in which a graph is looked for that suits our kernels."""
+
+_SUITING_LOADS = 40
+"""How often all weights could be gone through in the time that is left, or nothing is looked for:
+what a large model is loaded for is to be tuned."""
+
+_SUITING_CHECK = 0.2
+"""Share of what is left then in which that graph is compared with the original."""
+
+
+def _suited(
+    outcome: Outcome, options: Options, staging: Staging, stages: Stages, deadline: Deadline
+) -> onnx.ModelProto | None:
+    """What would be the best graph if our kernels computed it; ``None`` for no other than before.
+
+    It computes what the original computes, as far as that was checked for the portable result too.
+    """
+    job, proposal = outcome.job, outcome.proposal
+    if job is None or proposal is None or outcome.graph is None or missing():
+        return None
+    if not job.search.measure or job.terms.by_cost:
+        return None
+    if deadline.left_s < _SUITING_LOADS * outcome.bulk_s:
+        return None
+    search = replace(job.search, deadline=deadline.share(_SUITING), alternatives=0)
+    try:
+        with open_pricer(options, TUNED_ONLY) as pricer:
+            pricer.calibrate(search.deadline.share(CALIBRATION))
+            (one, *_), _ = repropose(
+                proposal, pricer, search, max_error=options.max_error, progress=stages.progress
+            )
+    except ExtractionError:
+        return None
+    graph = one.graph
+    if structure(graph) == structure(outcome.graph):
+        return None
+    if folding_s(graph.constants.values()) > deadline.share(_SUITING_CHECK).left_s:
+        return None
+    model = export_model(as_stored(graph, exact=search.exact, least=False))
+    if job.terms.runs_models:
+        with sandbox() as box:
+            terms = replace(job.terms, box=box, deadline=deadline.share(_SUITING_CHECK))
+            if terms.deadline.left_s < terms.bulk_s:
+                return None
+            found = examine({SUITED: staging.of(model)}, staging.original, terms)
+            if not found.is_sound(SUITED):
+                return None
+    return model_proto(with_data_inside(model))
+
+
+def _racing(options: Options) -> tuple[str, ...]:
+    """The runtimes that the tuned form may be run by: by default those that are installed."""
+    if options.runtimes is not None:
+        return tuple(options.runtimes)
+    return tuple(name for name in racing_runtimes() if not load_runtime(name).missing())
+
+
+def require_runtimes(options: Options) -> None:
+    """Check that the runtimes that were asked for can run here, before any work is done.
+
+    Raises:
+        OptionError: one is unknown or missing, or nothing is to be tuned.
+    """
+    for name in options.runtimes or ():
+        if name not in racing_runtimes():
+            raise OptionError(f"unknown runtime {name!r}; there are {', '.join(racing_runtimes())}")
+        if why := load_runtime(name).missing():
+            raise OptionError(why)
+    if options.tuned is None and len(options.runtimes or ()) > 1:
+        raise OptionError(
+            "runtimes race for the form of this machine; name its file with --tuned (tuned=)"
+        )
+
+
+_TUNED_WRITING, _TUNED_READING = 2, 4
+"""How often the tuned form has all weights written, and how often they are read before anything is
+tuned: it holds two models."""
+
+
+def _tuned(
+    outcome: Outcome,
+    portable: onnx.ModelProto,
+    given: AnyModel,
+    options: Options,
+    stages: Stages,
+    deadline: Deadline,
+) -> TunedContest:
+    """Tune a result whose weights are in it."""
+    if deadline.expired or deadline.left_s < _TUNED_READING * outcome.bulk_s:
+        return TunedContest(why=NO_TIME)
+    with Staging(outcome.loaded, given) as staging:
+        return hold_tuned_contest(
+            TunedJob(
+                original=staging.original,
+                original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
+                portable=portable,
+                suited=_suited(outcome, options, staging, stages, deadline=deadline),
+                is_original=outcome.model is None,
+                session=session_options(options),
+                sizes=_sizes(outcome, options),
+                seeds=tuple(options.seed + i for i in range(max(1, options.check))),
+                numerics=options.numerics,
+                max_error=options.max_error,
+                runtimes=_racing(options),
+                is_raced=options.race,
+                deadline=deadline,
+            )
+        )
+
+
+def _sizes(outcome: Outcome, options: Options) -> tuple[Sizes, ...]:
+    """The sizes at which the result was found, or those that are assumed where nothing was."""
+    if outcome.job is not None:
+        return outcome.job.terms.sizes
+    return size_sets(import_model(outcome.loaded), options.shape_sets)
+
+
+def with_tuned(
+    report: Report,
+    outcome: Outcome,
+    given: AnyModel,
+    options: Options,
+    destination: Destination,
+    progress: Progress,
+    deadline: Deadline,
+    faults: Faults,
+) -> Report:
+    """Make the tuned form of a result, and write it; the report tells of it.
+
+    Where tuning fails for a reason of ours, the portable result is written in its place.
+
+    Raises:
+        ModelError: the file cannot be written.
+    """
+    progress(TUNING, "")
+    stages = Stages(progress)
+    result = outcome.loaded if outcome.model is None else outcome.model
+    deadline = deadline.before(_TUNED_WRITING * outcome.bulk_s)
+    with stages("load"):
+        portable = model_proto(with_data_inside(result))
+    with stages(TUNING):
+        held = faults.contain(
+            TUNING,
+            partial(_tuned, outcome, portable, given, options, stages=stages, deadline=deadline),
+            "the portable result stands for the tuned form",
+        ) or TunedContest(why="tuning failed")
+    with stages("write"):
+        destination.write_proto(portable if held.model is None else held.model)
+
+    def speedup(name: str) -> float:
+        ratios = [race.entries[name].ratio for race in held.races if name in race.entries]
+        return 1 / max(ratios) if ratios else 1.0
+
+    tuned = Tuned(
+        output=str(options.tuned),
+        won=held.model is not None,
+        why=held.why,
+        winner=held.entrant if held.model is not None else "",
+        runtime=held.execution.runtime if held.execution else "",
+        setting=dict(held.execution.setting) if held.execution else {},
+        threads=options.threads,
+        speedup=speedup(held.entrant),
+        portable_speedup=speedup(PORTABLE),
+        algorithms=held.algorithms,
+        n_sites=held.n_sites,
+        is_suited=held.entrant == SUITED,
+        withdrawn=held.withdrawn,
+        error=held.error,
+        max_error=options.max_error,
+        refused=dict(held.refused),
+        race=held.races[0].to_json() if held.races else {},
+        further_races=tuple(race.to_json() for race in held.races[1:]),
+        note=held.note,
+    )
+    seconds = dict(report.stages_s)
+    for name, spent in stages.seconds.items():
+        seconds[name] = round(seconds.get(name, 0.0) + spent, 4)
+    return replace(report, tuned=tuned, stages_s=seconds)

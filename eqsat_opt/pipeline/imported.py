@@ -1,0 +1,49 @@
+"""The graph of a model in normal form, in which no If has a constant condition."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import onnx_ir
+
+from eqsat_opt.common.faults import Faults
+from eqsat_opt.common.numerics import Numerics
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.bodies.importer import folded_conditions
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.fp16 import in_half
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.pipeline.options import Options
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = [
+    "import_graph",
+    "normalised",
+]
+
+
+def normalised(imported: Graph, options: Options) -> Graph:
+    """What is searched: the graph in the normal form, and in float16 where that is asked for."""
+    clean = normalise(imported, numerics=Numerics.parse(options.numerics))
+    return in_half(clean) if options.precision == Precision.FP16 else clean
+
+
+def import_graph(model: onnx_ir.Model, options: Options, faults: Faults) -> tuple[Graph, Graph]:
+    """The graph of a model, and its normal form, in which no If has a constant condition."""
+    conditions: dict[str, bool] = {}
+    while True:
+        imported = import_model(model, exact=options.numerics == "bitexact", conditions=conditions)
+        clean = faults.contain(
+            "normalise", partial(normalised, imported, options), "the model is searched as it is"
+        )
+        if clean is None:
+            return imported, imported
+        folded = folded_conditions(clean)
+        if folded.keys() <= conditions.keys():
+            return imported, clean
+        conditions.update(folded)

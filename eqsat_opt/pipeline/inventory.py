@@ -1,0 +1,107 @@
+"""What can run a model on this machine, and why not: one line for each, none of them an error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eqsat_opt.common.text import bytes_text, count_text, counted
+from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.errors import EqsatError
+from eqsat_opt.runtime.backends.native.library import instructions, library_digest, missing
+from eqsat_opt.runtime.backends.runtimes import load_runtime, racing_runtimes
+from eqsat_opt.runtime.processor import device_fingerprint, usable_cores
+
+__all__ = ["Item", "inventory"]
+
+_VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that may run here.
+
+    Attributes:
+        name: what it is called.
+        text: what is known of it, or why it is missing.
+        is_here: whether it can be used.
+        facts: the same as values.
+    """
+
+    name: str
+    text: str
+    is_here: bool = True
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return asdict(self)
+
+
+def inventory(store: str | None = None) -> tuple[Item, ...]:
+    """All that may run here, the processor first.
+
+    Args:
+        store: path of the profile store, if not the user's own.
+    """
+    return (_processor(), *_runtimes(), _prices(store))
+
+
+def _processor() -> Item:
+    found, cores = device_fingerprint(), usable_cores()
+    vectors = [name for flag, name in _VECTORS.items() if flag in found.isa]
+    text = f"{found.name}, {counted(cores, 'core')}; {', '.join(vectors) or 'no vectors known'}"
+    facts = {"id": found.id, "model": found.name, "cores": cores, "instructions": vectors}
+    return Item("processor", text, facts=facts)
+
+
+def _runtimes() -> Iterator[Item]:
+    for name in racing_runtimes():
+        title = "onnxruntime" if name == "ort" else name
+        try:
+            runtime = load_runtime(name)
+            if why := runtime.missing():
+                yield Item(title, why, is_here=False)
+                continue
+            facts = dict(runtime.facts())
+            yield Item(title, ", ".join(map(str, facts.values())), facts=facts)
+        except Exception as error:  # whatever goes wrong in somebody else's package
+            yield Item(title, f"cannot be loaded: {error}", is_here=False)
+        if name == "ort":
+            yield _kernels()
+
+
+def _kernels() -> Item:
+    name = "own kernels"
+    if why := missing():
+        return Item(name, why, is_here=False)
+    facts = {"instructions": instructions(), "library": library_digest()}
+    return Item(name, f"compiled, with {instructions()}; library {library_digest()}", facts=facts)
+
+
+def _prices(path: str | None) -> Item:
+    name = "prices"
+    try:
+        store = ProfileStore(path)
+        facts: dict[str, Any] = {"path": str(store.path), "kernels": 0, "threads": {}}
+        if not Path(store.path).exists():
+            return Item(name, f"none yet; {store.path} will keep them", is_here=False, facts=facts)
+        try:
+            device = device_fingerprint().id
+            rows = [row for row in store.rows() if row.key.device == device]
+        finally:
+            store.close()
+    except EqsatError as error:
+        return Item(name, str(error), is_here=False)
+    threads = Counter(row.key.threads for row in rows)
+    shown = ", ".join(
+        f"{count_text(count)} with {counted(number, 'thread')}"
+        for number, count in sorted(threads.items())
+    )
+    size = bytes_text(Path(store.path).stat().st_size)
+    text = f"{counted(len(rows), 'kernel')} of this processor{f' ({shown})' if shown else ''}"
+    facts |= {"kernels": len(rows), "threads": {str(k): n for k, n in sorted(threads.items())}}
+    return Item(name, f"{text} in {store.path}, {size}", facts=facts)

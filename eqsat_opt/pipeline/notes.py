@@ -1,0 +1,114 @@
+"""Notes on a result: what limits it, what was not searched, and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.cost.metrics import (
+    ENERGY,
+    METRICS,
+    TIME,
+)
+from eqsat_opt.cost.quotes import AnyPricer
+from eqsat_opt.cost.recorded import RecordedPricer
+from eqsat_opt.extract import AnyObjective, Ratio
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.racing.earlier_result import Joined
+from eqsat_opt.racing.entrants import ORIGINAL
+from eqsat_opt.racing.examination import Contest
+from eqsat_opt.racing.finding import Found
+from eqsat_opt.racing.verdict import Verdict
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = [
+    "caveats",
+    "class_of",
+    "in_less",
+    "kept_open",
+    "notes_of",
+    "unlimited",
+    "unrecorded",
+]
+
+
+def notes_of(joined: Joined, contest: Contest, lacking: str) -> Iterator[str]:
+    if joined.note:
+        yield joined.note
+    if joined.found.late:
+        names = ", ".join(map(repr, joined.found.late))
+        yield f"there was no time to compute the constants of {names}; allow more with --budget"
+    if lacking and not contest.obstacle:
+        yield f"the original does not run in onnxruntime, so nothing was checked: {lacking}"
+
+
+def unlimited(verdict: Verdict, breaks: str) -> Iterator[str]:
+    if breaks and verdict.winner == ORIGINAL:
+        yield f"the original stays although it breaks a limit: {breaks}"
+
+
+def caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
+    """What the objective leaves unproven or unkept."""
+    unmeasured = found.proposal.choice.unmeasured
+    below = objective.denominator if isinstance(objective, Ratio) else {}
+    for metric in {TIME, ENERGY} & below.keys():
+        yield (
+            f"the objective divides by {METRICS[metric].alias}, so prices that are lower bounds do "
+            "not bound it; what is said of the cheapest graph holds for the prices used here only"
+        )
+    for metric, more in ((TIME, "take longer"), (ENERGY, "need more")):
+        if objective.bounds(metric) and unmeasured:
+            yield (
+                f"the limits on {METRICS[metric].alias} are kept by prices of which some are lower "
+                f"bounds; the graph may {more}"
+            )
+
+
+def unrecorded(pricer: AnyPricer, found: Found) -> Iterator[str]:
+    """How many kernels of the answer have no recorded price, and how to record them."""
+    choice = found.proposal.choice
+    if isinstance(pricer, RecordedPricer) and choice.unmeasured:
+        device = pricer.device
+        yield (
+            f"{choice.unmeasured} of {sum(choice.sources.values())} kernels have no price of "
+            f"{device.machine}, only bounds; record them there with eqsat-opt optimize MODEL "
+            f"--threads {device.threads} and eqsat-opt profile export FILE, and here with "
+            f"eqsat-opt devices import FILE --name {device.profile.name}"
+        )
+
+
+_IN_LESS = {
+    Precision.TF32: "libraries may round factors on {target}, to tf32",
+    Precision.FP16: "the result computes in float16 what it can",
+}
+
+
+def in_less(options: Options) -> Iterator[str]:
+    """That results of another precision are no rivals."""
+    text = _IN_LESS.get(Precision(options.precision))
+    if text is not None:
+        yield (
+            f"{text.format(target=options.target)}: its times stand beside those of other "
+            f"{options.precision} results, and of no strict-fp32 ones"
+        )
+
+
+def class_of(options: Options) -> str:
+    """What an earlier result had to keep to be one of these options."""
+    if options.precision == Precision.STRICT:
+        return options.numerics
+    return f"{options.numerics} {options.precision}"
+
+
+def kept_open(graph: Graph) -> Iterator[str]:
+    """That weights which are inputs too cannot be folded."""
+    if graph.parameters:
+        yield (
+            f"initializers that are inputs too, such as {min(graph.parameters)!r}, are not folded, "
+            "as a caller may replace them; if none does, take them out of the inputs"
+        )

@@ -1,0 +1,496 @@
+"""The main job, stage by stage: load, search, check, race, and what is to be written.
+
+Each stage is a function of a lower room; this module puts them in order under one deadline.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir
+
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.faults import Faults
+from eqsat_opt.common.numerics import Numerics
+from eqsat_opt.cost.metrics import (
+    WEIGHT_BYTES,
+)
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.errors import EqsatError, OptionError
+from eqsat_opt.extract import AnyObjective, Objective
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.plain_names import axis_name
+from eqsat_opt.ir.onnx.files.content import constant_bytes
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.passes.body_flops import body_flops
+from eqsat_opt.ir.passes.coverage import Coverage, coverage_of
+from eqsat_opt.ir.passes.storage_form import unfolded
+from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
+from eqsat_opt.pipeline.destination import Destination
+from eqsat_opt.pipeline.imported import import_graph
+from eqsat_opt.pipeline.inner_models import Bodies, with_better_bodies
+from eqsat_opt.pipeline.notes import (
+    caveats,
+    class_of,
+    in_less,
+    kept_open,
+    notes_of,
+    unlimited,
+    unrecorded,
+)
+from eqsat_opt.pipeline.objective import is_measured, objective_of
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.prices import (
+    CALIBRATION,
+    target_pricer,
+)
+from eqsat_opt.pipeline.report import report_of, store_warning, unsearched_report
+from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
+from eqsat_opt.pipeline.terms import (
+    NODE_S,
+    TRYING,
+    estimate_bulk_s,
+    search_options,
+    session_options,
+    terms_of,
+)
+from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.racing.earlier_result import RECORD, Joined, join_previous, origin_of, record_of
+from eqsat_opt.racing.entrants import ORIGINAL
+from eqsat_opt.racing.examination import Contest, hold_contest
+from eqsat_opt.racing.finding import Found, Job, find_candidates
+from eqsat_opt.racing.opaque_share import time_share
+from eqsat_opt.racing.verdict import Verdict, unraced
+from eqsat_opt.runtime.backends.ort.acceptance import require_valid
+from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
+from eqsat_opt.runtime.backends.sandbox import sandbox
+from eqsat_opt.runtime.backends.tuned_file import require_portable
+from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.validation.found_sizes import find_sizes, has_doubt
+
+if TYPE_CHECKING:
+    from eqsat_opt.rules import Rule
+
+__all__ = [
+    "PLANNING",
+    "TUNING",
+    "AnyModel",
+    "optimise",
+]
+
+AnyModel = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
+
+
+TUNING, PLANNING = "tune", "plan"
+"""The stages of further forms; what was to be written beside them is written before."""
+
+
+def optimise(
+    given: AnyModel,
+    name: str,
+    options: Options,
+    progress: Progress,
+    deadline: Deadline,
+    destination: Destination | None = None,
+    tuned: Destination | None = None,
+    *,
+    faults: Faults,
+) -> Outcome:
+    """Search for a better model, check it and race it; nothing is written.
+
+    What fails for a reason of ours costs its stage: the original is the result where nothing else
+    is known to be right.
+
+    Args:
+        given: the model; it is never changed.
+        name: of the model, for the report.
+        options: what the user chose.
+        progress: called with a stage and a detail.
+        deadline: of everything but writing.
+        destination: where the result will be written, and where an earlier one may lie.
+        tuned: where the tuned form will be written.
+        faults: collects internal errors; its warnings go into the report.
+
+    Raises:
+        ModelError, OptionError, CheckFailed: see :func:`eqsat_opt.api.run`.
+        InternalError: a stage failed for a reason of ours, and the user is strict.
+    """
+    stages = Stages(progress)
+    objective = objective_of(options)
+    with stages("rules"):
+        rules = load_rules(options.rules, Numerics.parse(options.numerics))
+    with stages("load"):
+        model = load_model(given)
+        require_portable(model.metadata_props, name)
+        for place in filter(None, (destination, tuned)):
+            place.check_for(model)
+    untouched = partial(_untouched, model, name, options, objective, stages=stages, faults=faults)
+    outcome = faults.contain(
+        lambda: stages.current,
+        partial(
+            _optimised,
+            model,
+            given,
+            name,
+            options,
+            stages=stages,
+            deadline=deadline,
+            destination=destination,
+            objective=objective,
+            rules=rules,
+            faults=faults,
+            untouched=untouched,
+        ),
+        _STAYS,
+    )
+    return outcome or untouched()
+
+
+_STAYS = "the original stays"
+
+
+def _untouched(
+    model: onnx_ir.Model,
+    name: str,
+    options: Options,
+    objective: AnyObjective,
+    *,
+    stages: Stages,
+    faults: Faults,
+) -> Outcome:
+    """The original, where a stage failed without which there is no result."""
+    report = unsearched_report(
+        name, model, stages.seconds, options, objective=objective, why="nothing was found"
+    )
+    return Outcome(model, None, replace(report, warnings=faults.warnings), None)
+
+
+def _optimised(
+    model: onnx_ir.Model,
+    given: AnyModel,
+    name: str,
+    options: Options,
+    *,
+    stages: Stages,
+    deadline: Deadline,
+    destination: Destination | None,
+    objective: AnyObjective,
+    rules: Sequence[Rule],
+    faults: Faults,
+    untouched: Callable[[], Outcome],
+) -> Outcome:
+    """What :func:`optimise` does once the model is read."""
+    with ExitStack() as stack:
+        with stages("load"):
+            staging = stack.enter_context(Staging(model, given))
+            lacking = require_valid(staging.original, session_options(options), deadline)
+            imported, clean = import_graph(model, options, faults)
+        sizes = size_sets(imported, options.shape_sets)
+        _require_sizes(options, sizes[0])
+        box = None
+        if options.check or (options.race and options.is_here):
+            box = stack.enter_context(sandbox())  # starts in the background while the search runs
+        if box is not None and has_doubt(sizes) and not lacking:
+            with stages("sizes"):
+                tried = find_sizes(
+                    staging.original,
+                    sizes,
+                    replace(session_options(options), level="disabled"),
+                    box=box,
+                    deadline=deadline.share(TRYING),
+                )
+            sizes = tried.sets
+            if tried.failure:
+                report = unsearched_report(
+                    name, model, stages.seconds, options, objective=objective, why=tried.failure
+                )
+                return Outcome(model, None, report, None)
+        bulk_s = estimate_bulk_s(constant_bytes(model), stages.seconds["load"])
+        deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
+        plain = clean
+        with stages("bodies"):
+            bodies = faults.contain(
+                "bodies",
+                partial(_with_bodies, plain, options, objective, sizes[0], deadline, faults),
+                _BODIES_STAY,
+                also=(EqsatError,),
+            ) or Bodies(plain)
+            clean = bodies.graph
+        search = search_options(options, objective, sizes[0].all, deadline)
+        if search.counts_weights:  # of the file as it came, where much is not folded yet
+            clean, plain = (unfolded(one, least=True) for one in (clean, plain))
+            search = replace(search, told={WEIGHT_BYTES: float(constant_bytes(model))})
+        if search.deadline.left_s < NODE_S * len(clean.nodes):
+            report = unsearched_report(name, model, stages.seconds, options, objective=objective)
+            return Outcome(model, None, report, None, bulk_s=bulk_s)
+        terms = replace(terms_of(options, search, sizes, deadline), bulk_s=bulk_s)
+        clear = _nothing
+        if box is not None:
+            terms, clear = replace(terms, box=box), box.reset
+        pricer = stack.enter_context(target_pricer(options))
+        if isinstance(pricer, Pricer) and search.measure and is_measured(objective):
+            with stages("calibrate"):
+                faults.contain(
+                    "calibrate",
+                    partial(pricer.calibrate, search.deadline.share(CALIBRATION)),
+                    "prices of kernels rest on usual figures",
+                )
+        job = Job(
+            clean=clean,
+            imported=imported,
+            search=search,
+            terms=terms,
+            pricer=pricer,
+            staging=staging,
+            strict=options.strict,
+            selection=options.rules,
+            stage=stages,
+            progress=stages.progress,
+            faults=faults,
+            current=lambda: stages.current,
+        )
+        found, warnings = find_candidates(job, rules, deadline)
+        if found is None:
+            return untouched()
+        if bodies.better and not any(True for _ in found.sound):
+            job = replace(job, clean=plain)  # who knows whether it is a body that is wrong
+            again, further = find_candidates(job, rules, deadline)
+            found, warnings = again or found, (*warnings, *further)
+        breaks = found.proposal.choice.original_breaks
+        if breaks:  # the clock cannot speak for an original that may not stay
+            terms = replace(terms, by_cost=True)
+            job = replace(job, terms=terms)
+        stages.seconds.update(found.stages_s)
+        origin = cache(lambda: origin_of(model, rules, class_of(options)))
+        joined = faults.contain(
+            "previous",
+            partial(_joined, job, found, destination, model, origin=origin, stages=stages),
+            "the earlier result does not take part",
+        ) or Joined(found)
+        clear()  # what the sandbox holds would only lie in the way of those that race
+        contest = faults.contain(
+            "race", partial(_contest, job, joined, stages, bodies), _STAYS
+        ) or Contest(unraced(ORIGINAL))
+        coverage = coverage_of(clean)
+        share = faults.contain(
+            "report",
+            partial(_passing_share, coverage, job, joined, options=options),
+            "what share of the time passes through is not known",
+        )
+    verdict = contest.verdict
+    chosen = _with_settings(model, joined.found, verdict)
+    is_written = joined.is_written(verdict)
+    if destination is not None and verdict.winner != ORIGINAL and not is_written:
+        assert chosen is not None
+        with stages("record"):
+            status = "unmeasured" if terms.by_cost else verdict.status
+            record = faults.contain(
+                "record", lambda: record_of(origin(), status), "the result carries no record of it"
+            )
+            if record is not None:
+                chosen.metadata_props[RECORD] = record
+    report = report_of(
+        name,
+        joined.found,
+        (model, model if chosen is None else chosen),
+        imported,
+        contest=contest,
+        stages_s=stages.seconds,
+        pricer=pricer,
+        options=options,
+        objective=objective,
+        coverage=coverage,
+        passing_share=share,
+    )
+    report = _with_body_flops(
+        report,
+        imported,
+        found.entrants.get(verdict.winner, imported),
+        sizes=sizes[0],
+        faults=faults,
+    )
+    report = replace(
+        report,
+        warnings=(
+            *warnings,
+            *faults.warnings,
+            *store_warning(pricer),
+            *unlimited(verdict, breaks),
+        ),
+        sizes=tuple(one.to_json() for one in sizes),
+        notes=(
+            *report.notes,
+            *notes_of(joined, contest, lacking),
+            *caveats(objective, found),
+            *unrecorded(pricer, found),
+            *in_less(options),
+            *kept_open(imported),
+            *_late(bodies),
+        ),
+    )
+    return Outcome(
+        loaded=model,
+        model=chosen,
+        report=report,
+        proposal=joined.found.proposal,
+        is_written=is_written,
+        job=job,
+        graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
+        bulk_s=bulk_s,
+        sound=tuple(found.entrants[name] for name in found.sound),
+    )
+
+
+def _with_bodies(
+    graph: Graph,
+    options: Options,
+    objective: AnyObjective,
+    sizes: Sizes,
+    deadline: Deadline,
+    faults: Faults,
+) -> Bodies:
+    """The graph with the bodies of its operators optimised as models of their own.
+
+    Limits speak of a whole model, and a quotient of a whole model is none of its parts: there
+    bodies stay.
+    """
+    if not isinstance(objective, Objective) or objective.is_limited:
+        return Bodies(graph)
+
+    def improve(
+        model: onnx_ir.Model, name: str, shapes: Mapping[str, tuple[int, ...]], deadline: Deadline
+    ) -> onnx_ir.Model | None:
+        inner = replace(options, shapes=shapes, tuned=None, runtimes=None, plan=None, strict=False)
+        outcome = faults.contain(
+            "bodies",
+            partial(optimise, model, name, inner, _silent, deadline, faults=faults),
+            _BODIES_STAY,
+            also=(EqsatError,),
+        )
+        return None if outcome is None else outcome.model
+
+    exact = options.numerics == "bitexact"
+    return with_better_bodies(graph, improve, sizes.given, deadline, exact=exact)
+
+
+def _with_body_flops(
+    report: Report, before: Graph, after: Graph, sizes: Sizes, faults: Faults
+) -> Report:
+    """The report with what bodies compute beside what the graph around them does."""
+
+    def with_bodies(metrics: Mapping[str, float], graph: Graph) -> dict[str, float]:
+        if _FLOPS not in metrics:
+            return dict(metrics)
+        return {**metrics, _FLOPS: metrics[_FLOPS] + body_flops(graph, sizes.all)}
+
+    counted = faults.contain(
+        "report",
+        lambda: replace(
+            report,
+            metrics_before=with_bodies(report.metrics_before, before),
+            metrics_after=with_bodies(report.metrics_after, after),
+        ),
+        "what bodies compute is not counted",
+        also=(EqsatError,),
+    )
+    return counted or report
+
+
+_FLOPS = "flops"
+"""The metric of operations, which bodies have too."""
+
+_BODIES_STAY = "bodies of operators stay as they came"
+
+
+def _silent(_stage: str, _detail: str) -> None:
+    pass
+
+
+def _late(bodies: Bodies) -> Iterator[str]:
+    if bodies.late:
+        names = ", ".join(bodies.late)
+        yield f"there was no time to optimise the {names}; allow more with --budget"
+
+
+def _require_sizes(options: Options, sizes: Sizes) -> None:
+    """Check that a plan has all its sizes."""
+    if options.plan is not None and sizes.assumed:
+        name = axis_name(min(sizes.assumed))
+        raise OptionError(
+            f"a plan is for fixed sizes; give {name!r} one with --input-shape {name}:SIZE"
+        )
+
+
+def _nothing() -> None:
+    pass
+
+
+def _joined(
+    job: Job,
+    found: Found,
+    destination: Destination | None,
+    model: onnx_ir.Model,
+    origin: Callable[[], str],
+    stages: Stages,
+) -> Joined:
+    """What was found, and the earlier result at its place, if there will be a race."""
+    place = None if destination is None else destination.earlier
+    # Nothing tells whether the earlier result keeps the limits.
+    is_limited = job.search.objective.is_limited
+    if place is None or not job.terms.race_s or job.terms.by_cost or is_limited:
+        return Joined(found)
+    with stages("previous"):
+        return join_previous(
+            found, place, model, origin, original=job.staging.original, terms=job.terms
+        )
+
+
+def _contest(job: Job, joined: Joined, stages: Stages, bodies: Bodies) -> Contest:
+    """Race what may be returned, if anything was to be run."""
+    found = joined.found
+    if found.examined is None:
+        return Contest(unraced(next(found.sound, ORIGINAL)))
+    with stages("race") if job.terms.race_s else nullcontext():
+        return hold_contest(
+            found.models,
+            job.staging.original,
+            job.clean,
+            found.examined,
+            terms=job.terms,
+            # A race of the whole model runs one branch of several; others have won their own.
+            incumbent=joined.incumbent or (next(found.sound, "") if bodies.better else ""),
+        )
+
+
+def _passing_share(coverage: Coverage, job: Job, joined: Joined, options: Options) -> float | None:
+    """The share of the time of what passes through, where kernels are measured and models run."""
+    examined = joined.found.examined
+    if not coverage.n_passing:
+        return 0.0
+    if not options.measure or examined is None or examined.reference is None:
+        return None
+    return time_share(
+        coverage,
+        job.imported.model,
+        job.staging.original,
+        reference=examined.reference,
+        options=session_options(options),
+        deadline=job.terms.deadline,
+    )
+
+
+def _with_settings(original: onnx_ir.Model, found: Found, verdict: Verdict) -> onnx_ir.Model | None:
+    """The model of the verdict, which tells the level that it asks for; ``None`` if it stays."""
+    chosen = None if verdict.winner == ORIGINAL else found.exported[verdict.winner]
+    if verdict.level:
+        chosen = original.clone() if chosen is None else chosen
+        properties = chosen.metadata_props
+        properties[ORT_CONFIG] = with_level(verdict.level, properties.get(ORT_CONFIG, ""))
+    return chosen

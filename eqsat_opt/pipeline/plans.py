@@ -1,0 +1,228 @@
+"""Plans for users: made of a model, loaded, described. Running one needs NumPy and its backends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.common.numerics import Numerics
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.errors import OptionError, PlanError, RuntimeFailed
+from eqsat_opt.ir.graph.plain_names import plain_kernel
+from eqsat_opt.ir.onnx.files.stored_tensors import ModelLike, stored_tensors
+from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.runtime.backends.launching import launcher_names, load_runner
+from eqsat_opt.runtime.devices.cuda import CudaDevice
+from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.hosted import hosted
+from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.runtime.plan.files import read_plan, write_plan
+from eqsat_opt.runtime.plan.joins import concatenations
+from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.plan.streams import begins_us, makespan_us, schedule_of
+
+__all__ = [
+    "describe_plan", "differences", "load_plan", "plan_model", "read_plan", "write_plan",
+]  # fmt: skip
+
+_HOST = HostDevice.name
+
+
+def load_plan(plan: str | os.PathLike[str] | Plan, model: ModelLike) -> Executable:
+    """A plan that is ready to run.
+
+    Args:
+        plan: its file.
+        model: that it was made of: a path, serialised bytes, an ``onnx.ModelProto``, or the
+            weights by name. Only its weights are read.
+
+    Raises:
+        PlanError: the file is no plan, is not safe to run, was made for another device, other
+            weights or another version of a backend, or a package is missing.
+        ModelError: the model cannot be read.
+        RuntimeFailed: a backend refuses a kernel.
+    """
+    if not isinstance(plan, Plan):
+        plan = read_plan(plan)
+    if plan.target != _HOST:
+        return _on_gpu(plan, model)
+    return hosted(plan, stored_tensors(model))
+
+
+def _on_gpu(plan: Plan, model: ModelLike) -> Executable:
+    """A plan for a GPU, where it is the one of this machine.
+
+    Raises:
+        PlanError: it is not, or something is missing; what.
+    """
+    profile = load_profile(plan.target)
+    try:
+        if profile.description is None:
+            raise RuntimeFailed(f"nothing runs plans on {profile.title}")
+        device = CudaDevice(profile)
+        runners = {name: load_runner(name, device) for name in plan.versions}
+    except RuntimeFailed as error:
+        raise PlanError(
+            f"the plan is for {plan.target}, which cannot run here: {error}; or plan again with "
+            f"--target {_HOST}"
+        ) from error
+    return Executable(plan, make_constants(plan, stored_tensors(model)), device, runners)
+
+
+def plan_model(
+    model: Any,
+    *,
+    backend: str = "ort",
+    shapes: Mapping[str, tuple[int, ...] | int] | None = None,
+    streams: int = 1,
+    target: str = _HOST,
+) -> Plan:
+    """A plan that computes what a model does, as it stands.
+
+    Args:
+        model: a path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
+        backend: who runs it: ``ort`` as one session, ``numpy`` operator by operator, ``generated``
+            or ``native`` what they have kernels for, and ``numpy`` the rest.
+        shapes: sizes of symbolic dimensions, or shapes of inputs.
+        streams: how many at most.
+        target: ``cpu``, or a device profile; a plan for another device can be shown, not run.
+
+    Raises:
+        OptionError: a size is not given, or there is no such backend or device.
+        PlanError: an operator, element type or constant cannot stand in a plan.
+        ModelError: the model is not valid.
+    """
+    if backend not in launcher_names():
+        raise OptionError(
+            f"no backend {backend!r} runs plans; there are {', '.join(launcher_names())}"
+        )
+    from eqsat_opt.ir import import_model, load_model, model_proto
+    from eqsat_opt.ir.passes.normalise import normalise
+    from eqsat_opt.ir.sizes.sizes import size_sets
+    from eqsat_opt.runtime.planning.planner import make_plan
+
+    loaded = load_model(model)
+    graph = normalise(import_model(loaded), numerics=Numerics.BITEXACT)  # no Identity stays
+    stored = model if isinstance(model, str | os.PathLike | bytes) else model_proto(loaded)
+    (sizes,) = size_sets(graph, [shapes] if shapes else [])
+    return make_plan(
+        graph,
+        stored_tensors(stored),
+        lambda node: backend,
+        sizes=sizes.given,
+        streams=streams,
+        target=target,
+    )
+
+
+_SHARE = {"float16": 1e-2, "bfloat16": 5e-2}
+_ORDINARY_SHARE = 1e-4
+"""How far floating point results may be from the definition, as a share of their maximum."""
+
+
+def differences(
+    found: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    precision: Precision = Precision.STRICT,
+) -> list[str]:
+    """Which outputs differ from what they should be, in words.
+
+    Floating point numbers may differ by rounding: 1e-4 of the maximum of the output, 1e-2 in
+    float16 and 5e-2 in bfloat16, and under another precision than ``strict-fp32`` its own share
+    (`Precision.share`) at least. Infinities, NaN and all other types must be equal.
+    """
+    result = []
+    for name, want in expected.items():
+        got = np.asarray(found[name])
+        share = max(_SHARE.get(str(want.dtype), _ORDINARY_SHARE), precision.share)
+        is_rounded = want.dtype.kind in "fcV"  # V: element types that NumPy lacks
+        with np.errstate(all="ignore"):
+            if not is_rounded:
+                error, same = 0.0, np.array_equal(got, want)
+            else:
+                wide = np.complex128 if want.dtype.kind == "c" else np.float64
+                a, b = got.astype(wide), want.astype(wide)
+                finite = np.isfinite(b)
+                same = np.array_equal(a[~finite], b[~finite], equal_nan=True)
+                largest = float(np.abs(b[finite]).max(initial=0.0))
+                error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+                same = same and error <= share * largest
+        if not same:
+            what = f"by {error:.2g}, more than rounding explains" if error else "in its values"
+            result.append(f"output {name!r} differs {what}")
+    return result
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """What a plan is made of, as JSON values; times are analytic, of the profile that is named."""
+    profile = load_profile("xeon" if plan.target == _HOST else plan.target)
+    times = profile.launch_times_us(plan.launches)
+    placed, event_us = schedule_of(plan), profile.event_us.value
+    begins = begins_us(placed, times, event_us)
+    launches = []
+    for launch, time_us, begin_us in zip(plan.launches, times, begins, strict=True):
+        launches.append(
+            {
+                "name": launch.name,
+                "body": plain_kernel(launch.body.name) or "copy",
+                "backend": launch.backend,
+                "algorithm": launch.algorithm,
+                "stream": launch.stream,
+                "waits": list(launch.waits),
+                "records": list(launch.records),
+                "reads": [_place(plan, name) for name in launch.reads],
+                "writes": [_place(plan, name) for name in launch.writes],
+                "workspace_bytes": launch.workspace.size_bytes,
+                "analytic_us": time_us,
+                "begin_us": begin_us,
+            }
+        )
+    views = sum(1 for buffer in plan.buffers if buffer.base)
+    return {
+        "target": plan.target,
+        "precision": plan.precision.value,
+        "sizes": dict(plan.sizes),
+        "versions": dict(plan.versions),
+        "inputs": {port.name: _type(plan, port.buffer) for port in plan.inputs},
+        "outputs": {port.name: _type(plan, port.buffer) for port in plan.outputs},
+        "streams": plan.streams,
+        "events": sum(len(launch.records) for launch in plan.launches),
+        "buffers": len(plan.buffers),
+        "views": views,
+        "concatenations": asdict(concatenations(plan)),
+        "constants": len(plan.constants),
+        "arena_bytes": plan.arena_bytes,
+        "lower_bound_bytes": plan.lower_bound_bytes,
+        "workspace_bytes": max(
+            (launch.workspace.size_bytes for launch in plan.launches), default=0
+        ),
+        "analytic": {
+            "profile": profile.name,
+            "sum_us": sum(times),
+            "makespan_us": makespan_us(placed, times, event_us),
+        },
+        "launches": launches,
+    }
+
+
+def _type(plan: Plan, name: str) -> str:
+    buffer = plan.buffer_of[name]
+    return str(TensorType(buffer.dtype, buffer.dims))
+
+
+def _place(plan: Plan, name: str) -> dict[str, Any]:
+    buffer = plan.buffer_of[name]
+    return {
+        "name": name,
+        "type": _type(plan, name),
+        "form": str(buffer.form),
+        "strides": list(buffer.strides),
+        "base": buffer.base,
+        "offset": None if plan.is_constant(name) else plan.start_of(name),
+    }

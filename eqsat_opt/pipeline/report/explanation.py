@@ -1,0 +1,130 @@
+"""What the search considered and why it chose its result, as tables and as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from eqsat_opt.common.text import count_text, plain_table, time_text
+from eqsat_opt.pipeline.report.report import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.table import Table
+
+    from eqsat_opt.rules.near_misses import NearMiss
+    from eqsat_opt.select.proposal import Proposal
+    from eqsat_opt.select.why import KernelUse, Rewrite, RuleFate
+
+__all__ = ["Explanation"]
+
+_MOST_MISSES = 20
+"""Rows of near misses that a terminal shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What :func:`eqsat_opt.explain` found.
+
+    Attributes:
+        report: all numbers of the search; nothing was raced or checked.
+        proposal: the e-graph, candidates and choices, for a closer look.
+        rules: what became of every rule that did anything, chosen ones first.
+        misses: where rules would have applied but for one thing, in the model and in the result.
+        rewrites: the nodes of the result that rules made.
+        kernels: kernels of original and result with their prices, the most expensive first.
+    """
+
+    report: Report
+    proposal: Proposal
+    rules: tuple[RuleFate, ...]
+    misses: tuple[NearMiss, ...]
+    rewrites: tuple[Rewrite, ...]
+    kernels: tuple[KernelUse, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values with stable keys."""
+        return {
+            "report": self.report.to_json(),
+            "rules": [asdict(rule) for rule in self.rules],
+            "near_misses": [_miss_json(miss) for miss in self.misses],
+            "rewrites": [asdict(rewrite) for rewrite in self.rewrites],
+            "kernels": [asdict(kernel) for kernel in self.kernels],
+        }
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """The search, its rules, near misses and rewrites; :meth:`kernel_table` is extra."""
+        from rich.text import Text
+
+        yield Text(self.report.model, style="bold")
+        yield ""
+        yield self.report.search_grid()
+        yield ""
+        yield self.rule_table()
+        yield ""
+        if self.misses:
+            yield self.miss_table()
+            yield ""
+        yield self.rewrite_table() if self.rewrites else "no rewrite was chosen"
+
+    def rule_table(self) -> Table:
+        """Every rule that did anything, and why it was not chosen."""
+        table = plain_table("rule", "matches", "e-nodes", "chosen", "why not", right=slice(1, 4))
+        for rule in self.rules:
+            style = "green" if rule.chosen else ""
+            numbers = (rule.matches, rule.made, rule.chosen)
+            counts = (count_text(number) if number else "" for number in numbers)
+            _add(table, rule.rule, *counts, rule.reason, style=style)
+        if not self.rules:
+            _add(table, "(none matched)")
+        return table
+
+    def miss_table(self) -> Table:
+        """Why rules did not apply where their left sides matched."""
+        titles = ("not applied", "times", "at", "because this does not hold")
+        table = plain_table(*titles, right=slice(1, 2))
+        for miss in self.misses[:_MOST_MISSES]:
+            more = ", …" if miss.count > len(miss.places) else ""
+            places = f"{', '.join(place.node for place in miss.places)}{more}"
+            _add(table, miss.rule, count_text(miss.count), places, str(miss))
+        if len(self.misses) > _MOST_MISSES:
+            _add(table, f"(and {len(self.misses) - _MOST_MISSES} more: --json lists them)")
+        return table
+
+    def rewrite_table(self) -> Table:
+        """The nodes that rules made."""
+        table = plain_table("new node", "operator", "reads", "by")
+        for rewrite in self.rewrites:
+            _add(
+                table, rewrite.node, rewrite.op, ", ".join(rewrite.inputs), ", ".join(rewrite.rules)
+            )
+        return table
+
+    def kernel_table(self) -> Table:
+        """Kernels of original and result with their prices."""
+        table = plain_table("kernel", "before", "after", "price", "", right=slice(1, 4))
+        for use in self.kernels:
+            _add(
+                table,
+                use.kernel,
+                count_text(use.before),
+                count_text(use.after),
+                time_text(use.time_us),
+                use.source,
+            )
+        return table
+
+
+def _miss_json(miss: NearMiss) -> dict[str, Any]:
+    places = [{"node": place.node, "values": dict(place.values)} for place in miss.places]
+    return {**asdict(miss), "places": places}
+
+
+def _add(table: Table, *cells: str, style: str = "") -> None:
+    """Add a row of plain text: names and shapes may hold what looks like rich's markup."""
+    from rich.text import Text
+
+    table.add_row(*(Text(cell) for cell in cells), style=style)

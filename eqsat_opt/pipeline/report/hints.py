@@ -1,0 +1,256 @@
+"""What a further run might add, as far as this one tells: the options to give, and why.
+
+Nothing is measured for a hint. What it would add is told by this run's prices, by those of earlier
+runs in the store, or by a search in a few hundredths of the budget.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import onnx_ir
+
+from eqsat_opt.common.numerics import Numerics
+from eqsat_opt.common.text import counted, percent_text
+from eqsat_opt.cost.metrics import LAUNCH_US, TIME
+from eqsat_opt.cost.operators import analytic_price
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.errors import ModelError
+from eqsat_opt.extract import Objective
+from eqsat_opt.ir.graph.plain_names import axis_name
+from eqsat_opt.ir.onnx.exporter import export_model
+from eqsat_opt.ir.onnx.files.content import operator_counts
+from eqsat_opt.ir.onnx.fixed_sizes import fixed_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.values.dim_names import plain_names
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.report.values import Hint
+from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.racing.finding import Job
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.runtime.backends.registry import TUNED_ONLY
+from eqsat_opt.select.choosing.choose import ChoiceResult
+from eqsat_opt.select.proposal import Proposal, propose
+
+__all__ = ["find_hints"]
+
+_LEAST = 0.01
+"""A share of the cost below which nothing is worth another run."""
+
+_SHARE = 0.03
+"""Of the budget, in which a search or an import may be repeated for a hint."""
+
+_MORE = 4
+"""Times the budget or the nodes that ended the search."""
+
+
+def find_hints(
+    report: Report, model: onnx_ir.Model, job: Job, proposal: Proposal, *, options: Options
+) -> tuple[Hint, ...]:
+    """Hints of all kinds, the one that would add most first; those of no known gain come last."""
+    hints = (
+        *_fixed_sizes(report, model, job, options=options),
+        *_weaker_class(job, proposal, options=options),
+        *_tuned(report, proposal, options=options),
+        *_more_time(report, options=options),
+    )
+    return tuple(sorted(hints, key=lambda one: -1.0 if one.gain is None else -one.gain))
+
+
+def _has_time(expected_s: float, job: Job, options: Options) -> bool:
+    """Whether something that takes so long may be done for a hint alone."""
+    return expected_s <= min(_SHARE * options.budget_s, _SHARE * job.terms.deadline.left_s)
+
+
+# Fixed sizes ------------------------------------------------------------------------------------
+
+
+def _fixed_sizes(
+    report: Report, model: onnx_ir.Model, job: Job, options: Options
+) -> Iterator[Hint]:
+    """Operators that are folded where sizes of the interface are literal."""
+    sizes = {axis_name(name): size for name, size in job.terms.sizes[0].inputs.items()}
+    is_open = sizes and not options.fixed and len(job.terms.sizes) == 1
+    if not is_open or not _has_time(report.stages_s.get("load", math.inf), job, options):
+        return
+    named = plain_names(name for value in model.graph.inputs for name in _names(value))
+    if not named.issuperset(sizes):  # an axis without a name, or a part of a formula
+        return
+    numerics = Numerics.parse(options.numerics)
+    exact = options.numerics == "bitexact"
+    try:
+        there = normalise(import_model(fixed_model(model, sizes), exact=exact), numerics=numerics)
+    except ModelError:  # sizes that nobody has run the model at may contradict it
+        return
+    # What a search would find besides comes on top.
+    after = sum(report.operators_after.values())
+    folded = after - operator_counts(export_model(there)).total()
+    cost = report.original_cost
+    gain = folded * LAUNCH_US / cost if cost and report.goal == TIME else 0.0
+    if folded <= 0 or (report.goal == TIME and gain < _LEAST):
+        return
+    text = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    yield Hint(
+        kind="fixed_sizes",
+        why=(
+            f"with fixed sizes, such as {text}, {folded} of {counted(after, 'operator')} are not "
+            "needed"
+        ),
+        flags=tuple(
+            part for name, size in sizes.items() for part in ("--fix-shape", f"{name}:{size}")
+        ),
+        gain=gain or None,
+    )
+
+
+def _names(value: onnx_ir.Value) -> Iterator[str]:
+    for dim in value.shape or ():
+        if not isinstance(dim, int) and dim.value:
+            yield dim.value
+
+
+# A weaker class ---------------------------------------------------------------------------------
+
+
+def _weaker_class(job: Job, proposal: Proposal, options: Options) -> Iterator[Hint]:
+    """A class whose rules lead to a graph that costs less, if a search for one is cheap."""
+    spent_s = sum(proposal.stages_s.get(name, 0.0) for name in ("saturate", "tile", "extract"))
+    objective = job.search.objective
+    if not isinstance(objective, Objective) or objective.is_limited:
+        return
+    known = {rule.name for rule in proposal.rules}
+    now_us = _bound_us(proposal.choice)
+    own = Numerics.parse(options.numerics)
+    for weaker in (one for one in Numerics if one > own):
+        if not _has_time(spent_s, job, options):
+            return
+        rules = load_rules(options.rules, weaker)
+        if known.issuperset(rule.name for rule in rules):
+            continue
+        start = time.perf_counter()
+        search = replace(
+            job.search,
+            measure=False,
+            alternatives=0,
+            deadline=job.terms.deadline.share(_SHARE),
+        )
+        there = propose(job.clean, rules, Pricer(None, options.threads), search)
+        spent_s = max(spent_s, time.perf_counter() - start)
+        gain = 1 - _bound_us(there.choice) / now_us if now_us else 0.0
+        if gain >= _LEAST:
+            yield Hint(
+                kind="numerics",
+                why=(
+                    f"rules of the class {weaker.name.lower()} lead to a graph that costs "
+                    f"{percent_text(gain)} less by its operations and bytes"
+                ),
+                flags=("--numerics", weaker.name.lower()),
+                gain=gain,
+            )
+            return
+
+
+def _kernels(choice: ChoiceResult) -> list[Offer]:
+    """The kernels of the best graph, and who runs them."""
+    priced = choice.priced
+    kernels = {
+        id(item): kernel
+        for item, kernel in zip(priced.candidates.items, priced.kernels, strict=True)
+    }
+    return [
+        Offer(kernel, one.backend, one.implementation)
+        for one in choice.best.values()
+        if (kernel := kernels.get(id(one.candidate))) is not None
+    ]
+
+
+def _bound_us(choice: ChoiceResult) -> float:
+    """Price the best graph by its operations and bytes, whatever was measured."""
+    return math.fsum(analytic_price(offer.kernel).time_us for offer in _kernels(choice))
+
+
+# The tuned form ---------------------------------------------------------------------------------
+
+
+def _tuned(report: Report, proposal: Proposal, options: Options) -> Iterator[Hint]:
+    """Estimate what kernels of our own gain, or the share of the time that they could compute."""
+    if options.tuned is not None or not options.is_here or not options.measure or missing():
+        return
+    prices = proposal.choice.prices
+    times_us = [
+        (offer, prices[offer].time_us) for offer in _kernels(proposal.choice) if offer in prices
+    ]
+    total_us = math.fsum(time_us for _, time_us in times_us)
+    if not total_us:
+        return
+    store = None if options.store == "" else ProfileStore(options.store)
+    pricer = Pricer(store, options.threads, (TUNED_ONLY,))
+    try:
+        (native,) = pricer.backends
+        ways = {
+            offer: [
+                Offer(offer.kernel, native.name, how)
+                for how in native.implementations(offer.kernel)
+            ]
+            for offer, _ in times_us
+        }
+        pricer.recall(way for some in ways.values() for way in some)
+        saved_us, matched_us = 0.0, 0.0
+        for offer, own_us in times_us:
+            known = [pricer.price(way).time_us for way in ways[offer] if pricer.is_known(way)]
+            matched_us += own_us if ways[offer] else 0.0
+            saved_us += max(0.0, own_us - min(known, default=own_us))
+    finally:
+        if store is not None:
+            store.close()
+    gain = saved_us / total_us
+    stem = os.path.basename(report.model).removeprefix("zoo:").removesuffix(".onnx")
+    flags = ("--tuned", f"{stem}.tuned.onnx")
+    if gain >= _LEAST:
+        why = f"kernels of our own were measured to take {percent_text(gain)} of the time less"
+        yield Hint(kind="tuned", why=why, flags=flags, gain=gain)
+    elif matched_us / total_us >= _MATCHED:
+        share = percent_text(matched_us / total_us)
+        why = f"kernels of our own could compute what takes {share} of the predicted time"
+        yield Hint(kind="tuned", why=why, flags=flags)
+
+
+_MATCHED = 0.25
+"""Share of the time from which on it is worth to let our kernels try."""
+
+
+# More time --------------------------------------------------------------------------------------
+
+
+def _more_time(report: Report, options: Options) -> Iterator[Hint]:
+    """Suggest more time where a bound leaves a gap, or more e-nodes where rules were cut off."""
+    if report.stopped_by == "nodes":
+        yield Hint(
+            kind="nodes",
+            why=f"the rules had not ended at {options.nodes:,} e-nodes",
+            flags=("--nodes", str(_MORE * options.nodes)),
+        )
+    result = report.result_cost
+    is_open = report.extraction_status != "optimal" and result and report.lower_bound > 0
+    left = 1 - report.lower_bound / result if is_open and result else 0.0
+    if left < max(_LEAST, options.gap) and report.stopped_by != "time":
+        return
+    why = (
+        f"a graph may be up to {percent_text(left)} cheaper, the search ended before that was known"
+        if left >= _LEAST
+        else "the rules had not ended when their time was over"
+    )
+    yield Hint(
+        kind="time",
+        why=why,
+        flags=("--budget", f"{_MORE * options.budget_s:g}"),
+        gain=left if left >= _LEAST else None,
+    )

@@ -1,0 +1,233 @@
+"""From what one run found to its report: every number and sentence that the user is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import onnx_ir
+
+from eqsat_opt.cost.metrics import METRICS
+from eqsat_opt.cost.quotes import AnyPricer
+from eqsat_opt.extract import AnyObjective, Objective
+from eqsat_opt.extract.spec import limit_texts, objective_text
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.plain_names import plain_operator
+from eqsat_opt.ir.onnx.files.content import operator_counts
+from eqsat_opt.ir.passes.coverage import Coverage
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.report.values import Latency, OutputError
+from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
+from eqsat_opt.racing.entrants import BEST, ORIGINAL, metrics_of
+from eqsat_opt.racing.examination import Contest, Examination
+from eqsat_opt.racing.finding import Found
+from eqsat_opt.runtime.processor import crowd
+from eqsat_opt.select import rules_used
+from eqsat_opt.validation.compare import Difference
+
+__all__ = ["report_of", "rule_notes", "store_warning", "unsearched_report"]
+
+
+def unsearched_report(
+    name: str,
+    model: onnx_ir.Model,
+    stages_s: Mapping[str, float],
+    options: Options,
+    objective: AnyObjective,
+    why: str = "",
+) -> Report:
+    """The report where there was no search, because loading left no time or for a given reason."""
+    late = (
+        f"loading left no time to search within a budget of {options.budget_s:g} s{crowd()}; "
+        "allow more with --budget"
+    )
+    counts, held = _contents(model)
+    return Report(
+        model=name, status="unchanged", winner=ORIGINAL, operators_before=counts,
+        operators_after=counts, metrics_before=held, metrics_after=held, cost=0.0,
+        original_cost=0.0, lower_bound=0.0, gap=0.0, extraction_status="greedy", enodes=0,
+        eclasses=0, enodes_loaded=0, iterations=0, stopped_by="time", rules={}, matches={},
+        latency={}, race={}, noise=0.0, threads=options.threads, kernels_measured=0,
+        kernels_unmeasured=0, errors=(), result_cost=0.0, **_aim(objective),
+        stages_s={key: round(value, 4) for key, value in stages_s.items()},
+        notes=(
+            why or late,
+            *(("whether the original keeps the limits was not looked at",) * objective.is_limited),
+        ),
+    )  # fmt: skip
+
+
+def _aim(objective: AnyObjective) -> dict[str, Any]:
+    """The fields of a report that tell what was minimised."""
+    return {
+        "objective": dict(objective.weights) if isinstance(objective, Objective) else {},
+        "goal": objective_text(objective),
+        "limits": limit_texts(objective),
+    }
+
+
+def _contents(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
+    """The operators of a file, and the metrics that it tells itself instead of predictions."""
+    counts = dict(sorted(operator_counts(model).items()))
+    return counts, {
+        name: metric.of_file(model)
+        for name, metric in METRICS.items()
+        if metric.of_file is not None
+    }
+
+
+def _notes(contest: Contest, examined: Examination | None = None) -> tuple[str, ...]:
+    notes = []
+    if contest.obstacle:
+        notes.append(contest.obstacle)
+    elif examined is not None and examined.skipped:
+        names = ", ".join(map(repr, examined.skipped))
+        notes.append(f"there was no time to compare {names}; allow more with --budget")
+    if contest.race is not None and contest.race.is_busy:
+        notes.append(contest.race.busy_text)
+    return (*notes, *rule_notes())
+
+
+def _flips(differences: Sequence[Difference]) -> Iterator[str]:
+    for one in differences:
+        if one.is_flipped:
+            yield (
+                f"output {one.name!r} moved by up to {one.max_abs:.2g}: a quantisation rounded "
+                "values at the border of two steps the other way; between quantisations all agrees"
+            )
+        if one.uncompared:
+            yield (
+                f"{one.uncompared} elements of output {one.name!r} were not compared: the original "
+                "gives others itself on inputs one unit in the last place away or in another "
+                "order of its sums, or they hang on the sign of a zero"
+            )
+
+
+def rule_notes() -> tuple[str, ...]:
+    """What certificates of the book or of the user's rulebooks are not valid, a line each."""
+    return (*filter(None, [_left_out()]), *notes_on_rules())
+
+
+def _left_out() -> str:
+    excluded = excluded_rules()
+    if not excluded:
+        return ""
+    name, why = next(iter(excluded.items()))
+    others = f" and {len(excluded) - 1} more" if len(excluded) > 1 else ""
+    return f"rule {name}{others} left out of the default set: {why}; see eqsat-opt rules list"
+
+
+def report_of(
+    name: str,
+    found: Found,
+    files: tuple[onnx_ir.Model, onnx_ir.Model],
+    imported: Graph,
+    contest: Contest,
+    stages_s: Mapping[str, float],
+    pricer: AnyPricer,
+    options: Options,
+    objective: AnyObjective,
+    coverage: Coverage,
+    passing_share: float | None,
+) -> Report:
+    """All numbers of a run."""
+    verdict, race = contest.verdict, contest.race
+    label, level = verdict.winner, verdict.level
+    latency: dict[str, Latency] = {}
+    if race is not None:
+        roles = {"original": ORIGINAL, "result": label}
+        if level:
+            roles["session"] = f"{label}@{level}"
+        for role, entrant in roles.items():
+            entry = race.entries[entrant]
+            latency[role] = Latency(entry.time_us, entry.median_us, entry.spread, entry.energy_uj)
+    proposal, examined = found.proposal, found.examined
+    choice, egraph = proposal.choice, proposal.saturation.report
+    cost = objective.value(choice.metrics)
+    is_planned = verdict.status == "unmeasured" and not options.is_here
+    bound = min(choice.extraction.lower_bound, cost)
+    differences = examined.differences.get(label, ()) if examined is not None else ()
+    (before, held_before), (after, held_after) = map(_contents, files)
+    predicted = metrics_of(proposal, label)
+    raised = found.entrants.get(label, imported)
+    exported = None if label == ORIGINAL else found.exported[label]
+    return Report(
+        model=name,
+        status="planned" if is_planned else verdict.status,
+        winner=label,
+        operators_before=before,
+        operators_after=after,
+        metrics_before={**choice.original_metrics, **held_before},
+        metrics_after={**predicted, **held_after},
+        cost=cost,
+        original_cost=objective.value(choice.original_metrics),
+        original_breaks=choice.original_breaks,
+        result_cost=objective.value(predicted) if predicted else None,
+        passed_over=_passed_over(found, contest),
+        lower_bound=bound,
+        gap=(cost - bound) / cost if cost else 0.0,
+        extraction_status=choice.extraction.status,
+        enodes=egraph.enodes,
+        eclasses=egraph.eclasses,
+        enodes_loaded=egraph.enodes_loaded,
+        iterations=egraph.iterations,
+        stopped_by=egraph.stopped_by,
+        rules=rules_used(raised),
+        matches=dict(egraph.matches),
+        latency=latency,
+        race=race.to_json() if race is not None else {},
+        noise=race.noise if race is not None else 0.0,
+        further_races=tuple(one.to_json() for one in contest.further_races),
+        threads=options.threads,
+        kernels_measured=pricer.n_measured,
+        kernels_unmeasured=choice.unmeasured,
+        prices=dict(choice.sources),
+        errors=tuple(OutputError(d.name, d.max_abs, d.max_rel, d.tolerance) for d in differences),
+        stages_s={key: round(value, 4) for key, value in stages_s.items()},
+        speedup=verdict.speedup,
+        session_speedup=verdict.session_speedup,
+        session_options={"graph_optimization_level": level} if level else {},
+        streams=options.streams,
+        target=options.target,
+        energy=pricer.energy_text,
+        operators_inside=coverage.inside,
+        operators_passing=coverage.passing,
+        passing_share=passing_share,
+        notes=(*_notes(contest, examined), *_flips(differences)),
+        details=tuple(_written_out(raised, exported)),
+        **_aim(objective),
+    )
+
+
+def _passed_over(found: Found, contest: Contest) -> str:
+    """Why the cheapest graph found is not the result; empty if it is."""
+    if contest.verdict.winner == BEST:
+        return ""
+    if contest.obstacle:
+        return "nothing could be raced"
+    if found.examined is not None and not found.examined.is_sound(BEST):
+        return "it was dropped"
+    if BEST not in found.entrants:
+        return "it is the same model once written"
+    return "it did not win the race"
+
+
+def store_warning(pricer: AnyPricer | None) -> tuple[str, ...]:
+    """Why the profile store was not used, if it was not."""
+    trouble = pricer.trouble if pricer is not None else ""
+    return (f"nothing is taken from the profile store or kept in it: {trouble}",) if trouble else ()
+
+
+def _written_out(graph: Graph, exported: onnx_ir.Model | None) -> Iterator[str]:
+    """A sentence where the file spells operators out that the search knows as one."""
+    if exported is None:
+        return
+    counts = graph.operator_counts()
+    nodes = list(exported.graph)
+    missing = sorted(set(counts) - {node.op_type for node in nodes})
+    if missing and len(nodes) > counts.total():
+        yield (
+            f"{', '.join(map(plain_operator, missing))}: written out in simpler operators, because "
+            f"the file has opset {exported.opset_imports.get('', 1)} or because that is faster"
+        )

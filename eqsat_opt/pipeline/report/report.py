@@ -1,0 +1,555 @@
+"""What a run found, as tables and as plain values.
+
+It is long because a report is one record, each field of which is explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from eqsat_opt.common.text import (
+    amount_text,
+    change_text,
+    count_text,
+    counted,
+    entrant_text,
+    percent_text,
+    plain_table,
+    quantity_text,
+    race_text,
+    sizes_text,
+    stage_text,
+    time_text,
+)
+from eqsat_opt.cost.metrics import ENERGY, METRICS, TIME
+from eqsat_opt.pipeline.report.forms import Planned, Tuned
+from eqsat_opt.pipeline.report.values import Hint, Latency, OutputError
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+__all__ = [
+    "Report",
+]
+
+STATUS_TEXT = {
+    "improved": "a faster model was found",
+    "improved_with_option": "no model is faster in a default session, but a session option helps",
+    "kept": "no difference beyond noise: what won an earlier race, or one of its bodies, is kept",
+    "unchanged": "no improvement found: the original is kept",
+    "unmeasured": "the result was not raced; its cost is only predicted",
+    "planned": "the result is planned for {target} and was not run there; its cost is predicted",
+}
+
+
+_ENDED = {
+    "saturated": "nothing is left to rewrite",
+    "algebra": "nothing is left to rewrite but the order of sums and products",
+}
+"""How saturation ended, where it was not cut off."""
+
+_FAR = 2.0
+"""A bound below half of the cost is not shown."""
+
+_TITLES = {
+    **{name: metric.title for name, metric in METRICS.items()},
+    "critical_path_us": "predicted longest chain",
+    "simulated_us": "simulated on {streams} streams",
+    "critical_path": "predicted critical path",
+}
+"""Totals by name, in the order in which they are told."""
+
+_SAME_COST = 1e-9
+"""Relative difference that is only rounding in sums of prices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All numbers of one run.
+
+    Attributes:
+        model: path or name.
+        status: ``improved`` (in a default session of onnxruntime; by predicted cost, where time is
+            no part of the objective), ``improved_with_option``, ``kept`` (an earlier result that
+            won when it was written), ``unchanged``, ``unmeasured``, or ``planned`` for a target
+            that is not here.
+        winner: which candidate is the result: ``original``, ``clean`` (only normalised), ``best``
+            (the cheapest graph found), ``alternative-k`` or ``previous`` (an earlier result).
+        speedup: time of the original over that of the result, both in default sessions, the least
+            over all sizes; 1 where the race had to show a gain and did not.
+        session_speedup: time of the original in a default session over that of the result with
+            ``session_options``; 1 without.
+        session_options: options beyond a default session that make the result faster, as in its
+            metadata; `eqsat_opt.session` sets them. Empty if there are none.
+        output: the file that holds the result; empty for a result in memory.
+        is_in_place: whether that file held the result already and was left as it was.
+        operators_before, operators_after: operator name to count, in the main graph of the file as
+            it was given and of the result.
+        metrics_before, metrics_after: totals by metric: ``weight_bytes`` of all constants in the
+            file as it was given and in the result, the others as predicted, without what is left
+            as it came (opaque nodes, such as quantised ones).
+        cost, lower_bound, gap: objective of the extraction, its proven bound, and their relative
+            distance. The bound is for the graphs in the e-graph; the rules may reach cheaper ones
+            where a limit ended saturation, and by more rounds of associativity and commutativity.
+        original_cost, result_cost: objective of the model as it came and of the result; ``None``
+            for an earlier result, whose cost nothing predicts.
+        passed_over: why the result is not the cheapest graph found, where it is not.
+        extraction_status: ``optimal``, ``feasible`` or ``greedy``.
+        enodes, eclasses, enodes_loaded, iterations, stopped_by: the e-graph.
+        rules: rule name to number of nodes of the result that it made.
+        matches: rule name to number of matches.
+        latency: of ``original``, ``result`` and, with ``session_options``, ``session``, where they
+            were raced.
+        race: the race on the first set of sizes.
+        further_races: the same on the other sets, as far as they were needed.
+        sizes: of symbolic dimensions, a set for each that was given: ``given``, ``assumed`` where
+            nobody gave one, and ``data`` where the data decide (for prices only).
+        noise: difference between two sessions of the original.
+        threads: threads per session.
+        kernels_measured, kernels_unmeasured: prices in the answer.
+        prices: how they are known: source to their number (``measured``, ``recorded`` on another
+            device, ``analytic``, ``bound``).
+        errors: per output.
+        stages_s: seconds per stage.
+        warnings: what went wrong and was avoided: candidates that failed the check, a profile store
+            that cannot be used.
+        notes: what else the user should know.
+        hints: what a further run might add, the most first.
+        details: what only matters to who looks closely; ``--verbose`` prints it.
+        objective: weight by metric of the totals in what was minimised; empty for a product or a
+            ratio.
+        goal: what was minimised, in the grammar of objectives; critical paths, products and ratios
+            included.
+        limits: what had to be kept, each in the same grammar.
+        original_breaks: a sentence about a limit that the original breaks; empty if it keeps all.
+        tuned: what became of the form for this machine; ``None`` if none was asked for.
+        streams: for which the metrics tell ``critical_path_us``, the longest chain of kernels, and
+            ``simulated_us``, the end of a schedule; on one they do not.
+        target: what it is for; prices are analytic but on ``cpu``.
+        planned: what became of the plan; ``None`` if none was asked for.
+        energy: how energies are known: by which meter, or from which source they are estimated;
+            empty where none is told.
+        operators_inside: how many operators of the normalised model the e-graph holds; ``None``
+            where nothing was loaded.
+        operators_passing: operator to how many of them pass through as they came.
+        passing_share: their share of the original's time, by a profile of a few runs; ``None``
+            where it was not taken.
+    """
+
+    model: str
+    status: str
+    winner: str
+    operators_before: Mapping[str, int]
+    operators_after: Mapping[str, int]
+    metrics_before: Mapping[str, float]
+    metrics_after: Mapping[str, float]
+    cost: float
+    original_cost: float
+    lower_bound: float
+    gap: float
+    extraction_status: str
+    enodes: int
+    eclasses: int
+    enodes_loaded: int
+    iterations: int
+    stopped_by: str
+    rules: Mapping[str, int]
+    matches: Mapping[str, int]
+    latency: Mapping[str, Latency]
+    race: Mapping[str, Any]
+    noise: float
+    threads: int
+    kernels_measured: int
+    kernels_unmeasured: int
+    errors: tuple[OutputError, ...]
+    stages_s: Mapping[str, float]
+    speedup: float = 1.0
+    session_speedup: float = 1.0
+    session_options: Mapping[str, Any] = field(default_factory=dict)
+    output: str = ""
+    is_in_place: bool = False
+    result_cost: float | None = None
+    passed_over: str = ""
+    warnings: tuple[str, ...] = ()
+    further_races: tuple[Mapping[str, Any], ...] = ()
+    sizes: tuple[Mapping[str, Mapping[str, int]], ...] = ()
+    notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    objective: Mapping[str, float] = field(default_factory=lambda: {TIME: 1.0})
+    goal: str = TIME
+    limits: tuple[str, ...] = ()
+    original_breaks: str = ""
+    tuned: Tuned | None = None
+    streams: int = 1
+    target: str = "cpu"
+    planned: Planned | None = None
+    energy: str = ""
+    prices: Mapping[str, int] = field(default_factory=dict)
+    operators_inside: int | None = None
+    operators_passing: Mapping[str, int] = field(default_factory=dict)
+    passing_share: float | None = None
+
+    @property
+    def headline(self) -> str:
+        """The outcome of a default session in a few words."""
+        about = f"; energy is {self.energy}" if self._is_about_energy else ""
+        return f"{self._verdict}{about}"
+
+    @property
+    def _is_about_energy(self) -> bool:
+        texts = (self.goal, *self.limits)
+        return bool(self.energy) and any(ENERGY in text for text in texts)
+
+    @property
+    def _verdict(self) -> str:
+        if self.status != "improved":
+            return STATUS_TEXT[self.status].format(target=self.target)
+        where = f" or more at {1 + len(self.further_races)} sets of sizes" * bool(
+            self.further_races
+        )
+        where += " on a busy machine" if self.race.get("is_busy") else ""
+        if self._by_time:
+            return f"{STATUS_TEXT[self.status]}: {self.speedup:.2f}x{where}"
+        speed = f"{self.speedup:.2f}x as fast{where}"
+        if self.original_breaks:
+            return f"a graph within the limits was found, {speed}"
+        if self.result_cost is not None and self._is_below(self.result_cost, self.original_cost):
+            share = self.result_cost / self.original_cost
+            return f"a cheaper graph was found: {share:.3f} of the predicted cost, {speed}"
+        return f"the graph was simplified, at the same predicted cost, {speed}"
+
+    @property
+    def advice(self) -> str:
+        """What a session option gains, and how to set it; empty for nothing."""
+        if not self.session_options:
+            return ""
+        options = ", ".join(
+            f"{name.replace('_', ' ').replace('optimization', 'optimisation')} {value}"
+            for name, value in self.session_options.items()
+        )
+        call = f"eqsat_opt.session({self.output!r})" if self.output else "eqsat_opt.session(model)"
+        return f"{self.session_speedup:.2f}x with {options}: {call} opens it so"
+
+    @property
+    def optimality(self) -> str:
+        """How far the result may be from the cheapest graph in the e-graph, as predicted."""
+        subject = "the original" if self.winner == "original" else "the result"
+        if not self._was_searched:
+            return "no other graph was looked for"
+        if self.result_cost is None:
+            return "nothing predicts the cost of the earlier result"
+        if self._is_below(self.cost, self.result_cost):
+            less = percent_text(1 - self.cost / self.result_cost)
+            return f"the cheapest graph found would cost {less} less, but {self.passed_over}"
+        if self.extraction_status == "optimal":
+            which = "no graph within the limits" if self.limits else "no graph in the e-graph"
+            return f"{which} is cheaper than {subject}: proven{self._reach}"
+        if self.lower_bound <= 0 or self.result_cost > _FAR * self.lower_bound:
+            return f"how far {subject} is from the cheapest graph in the e-graph was not settled"
+        excess = percent_text(self.result_cost / self.lower_bound - 1)
+        return f"{subject} is at most {excess} above the cheapest graph in the e-graph"
+
+    @property
+    def _reach(self) -> str:
+        """What of the model a proof speaks of; empty for all of it."""
+        if not self.operators_passing:
+            return ""
+        return f" for the {counted(self.operators_inside or 0, 'operator')} in it"
+
+    @property
+    def coverage(self) -> str:
+        """How much of the model the e-graph holds, in words; empty where nothing was loaded."""
+        if self.operators_inside is None:
+            return ""
+        passing = sum(self.operators_passing.values())
+        inside = count_text(self.operators_inside)
+        if not passing:
+            return f"all {counted(self.operators_inside, 'operator')} in the e-graph"
+        total = counted(self.operators_inside + passing, "operator")
+        kinds = ", ".join(f"{name} ×{count}" for name, count in self.operators_passing.items())
+        share = (
+            "share of the time not known"
+            if self.passing_share is None
+            else f"{percent_text(self.passing_share)} of the original's time"
+        )
+        verb = "passes" if passing == 1 else "pass"
+        return f"{inside} of {total} in the e-graph; {kinds} {verb} through ({share})"
+
+    @property
+    def _was_searched(self) -> bool:
+        """Whether loading left time for a search."""
+        return self.stopped_by != "time" or self.enodes_loaded > 0
+
+    @property
+    def _by_time(self) -> bool:
+        """Whether the race decides; it cannot if the original breaks a limit."""
+        return bool(self.objective.get(TIME)) and not self.original_breaks
+
+    @staticmethod
+    def _is_below(cost: float, other: float) -> bool:
+        return cost < other * (1 - _SAME_COST)
+
+    @property
+    def max_abs_error(self) -> float:
+        """Largest absolute error over all outputs."""
+        return max((e.max_abs for e in self.errors), default=0.0)
+
+    @property
+    def max_rel_error(self) -> float:
+        """Largest error beyond rounding, per standard deviation, over all outputs."""
+        return max((e.max_rel for e in self.errors), default=0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values with stable keys."""
+        return {
+            "model": self.model,
+            "status": self.status,
+            "winner": self.winner,
+            "latency_us": {name: value.time_us for name, value in self.latency.items()},
+            "latency": {name: vars_of(value) for name, value in self.latency.items()},
+            "speedup": self.speedup,
+            "session_speedup": self.session_speedup,
+            "session_options": dict(self.session_options),
+            "output": self.output,
+            "is_in_place": self.is_in_place,
+            "noise": self.noise,
+            "threads": self.threads,
+            "objective": dict(self.objective),
+            "goal": self.goal,
+            "limits": list(self.limits),
+            "original_breaks": self.original_breaks,
+            "cost": self.cost,
+            "original_cost": self.original_cost,
+            "result_cost": self.result_cost,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "extraction": self.extraction_status,
+            "optimality": self.optimality,
+            "egraph": {
+                "enodes": self.enodes,
+                "eclasses": self.eclasses,
+                "enodes_loaded": self.enodes_loaded,
+                "iterations": self.iterations,
+                "stopped_by": self.stopped_by,
+            },
+            "coverage": {
+                "inside": self.operators_inside,
+                "passing": dict(self.operators_passing),
+                "passing_time_share": self.passing_share,
+            },
+            "rules": dict(self.rules),
+            "matches": dict(self.matches),
+            "operators": {
+                "before": dict(self.operators_before),
+                "after": dict(self.operators_after),
+            },
+            "metrics": {"before": dict(self.metrics_before), "after": dict(self.metrics_after)},
+            "kernels": {"measured": self.kernels_measured, "unmeasured": self.kernels_unmeasured},
+            "prices": dict(self.prices),
+            "max_abs_error": self.max_abs_error,
+            "max_rel_error": self.max_rel_error,
+            "outputs": [{**vars_of(e), "ok": e.ok} for e in self.errors],
+            "race": dict(self.race),
+            "further_races": [dict(race) for race in self.further_races],
+            "sizes": [{key: dict(value) for key, value in one.items()} for one in self.sizes],
+            "stages_s": dict(self.stages_s),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "details": list(self.details),
+            "hints": [
+                {**vars_of(one), "command": ["eqsat-opt", "optimize", self.model, *one.flags]}
+                for one in self.hints
+            ],
+            "target": self.target,
+            "streams": self.streams,
+            "energy": self.energy,
+            "tuned": None if self.tuned is None else asdict(self.tuned),
+            "planned": None if self.planned is None else asdict(self.planned),
+        }
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Tables for a terminal."""
+        from rich.text import Text
+
+        style = "green" if self.status == "improved" else "yellow"
+        headline = self.headline
+        if self.status == "improved":
+            headline += f" ({entrant_text(self.winner)})"
+        yield Text(f"{self.model}: {headline}", style=f"bold {style}")
+        if self.advice:
+            yield Text(self.advice, style="bold green")
+        yield ""
+        yield self.comparison_table()
+        yield ""
+        yield _grid([*self._search_facts(), *self._outcome_facts()])
+        for warning in self.warnings:
+            yield Text(f"warning: {warning}", style="bold red")
+        for note in self.notes:
+            yield Text(f"note: {note}", style="yellow")
+
+    def comparison_table(self) -> RenderableType:
+        """Original and result, number by number."""
+        table = plain_table("", "before", "after", "change", right=slice(1, None))
+        before, after = (sum(c.values()) for c in (self.operators_before, self.operators_after))
+        table.add_row(
+            "operators", count_text(before), count_text(after), change_text(before, after)
+        )
+        for name, title in _TITLES.items():
+            if name in self.metrics_before and name in self.metrics_after:
+                old, new = self.metrics_before[name], self.metrics_after[name]
+                if name == "critical_path" and new == self.metrics_after.get("critical_path_us"):
+                    continue  # told in microseconds
+                texts = _metric_text(name, old), _metric_text(name, new)
+                table.add_row(title.format(streams=self.streams), *texts, change_text(old, new))
+        if {"original", "result"} <= self.latency.keys():
+            runs = (self.latency["original"], self.latency["result"])
+            gain = f"{self.speedup:.2f}x" if self.status == "improved" else ""
+            table.add_row(
+                "measured time", *(time_text(run.median_us) for run in runs), gain, style="bold"
+            )
+            table.add_row("  spread of sessions", *(f"{run.spread:.1%}" for run in runs), "")
+            energies = [run.energy_uj for run in runs if run.energy_uj is not None]
+            if len(energies) == len(runs):
+                title = f"measured energy ({self.race['meter']})"
+                values = (_metric_text(ENERGY, value) for value in energies)
+                table.add_row(title, *values, change_text(*energies))
+        if "session" in self.latency:
+            tuned, gain = self.latency["session"], f"{self.session_speedup:.2f}x"
+            table.add_row("  with session option", "", time_text(tuned.median_us), gain)
+        return table
+
+    def search_grid(self) -> RenderableType:
+        """The e-graph and the extraction, without what came after them."""
+        return _grid(self._search_facts())
+
+    def _search_facts(self) -> list[tuple[str, str]]:
+        if not self._was_searched:
+            return []
+        aim = [("objective", self.goal)] if self.goal != TIME else []
+        if self.limits:
+            kept = f"the original breaks one: {self.original_breaks}" * bool(self.original_breaks)
+            aim.append(("limits", "; ".join(filter(None, (", ".join(self.limits), kept)))))
+        return [
+            *aim,
+            (
+                "e-graph",
+                f"{count_text(self.enodes_loaded)} → {count_text(self.enodes)} e-nodes in "
+                f"{count_text(self.eclasses)} e-classes, {counted(self.iterations, 'iteration')}, "
+                + _ENDED.get(self.stopped_by, f"stopped by {self.stopped_by}"),
+            ),
+            *([("coverage", self.coverage)] if self.coverage else []),
+            ("predicted", f"{self._costs_text()}; {self.optimality}"),
+            *([("energy", self.energy)] if self.energy else []),
+            (
+                "kernels",
+                self._prices_text(),
+            ),
+        ]
+
+    def _prices_text(self) -> str:
+        """How prices are known, and how many of them are bounds."""
+        recorded = self.prices.get("recorded", 0)
+        if self._is_here:
+            how, all_of_them = f"{count_text(self.kernels_measured)} measured now", "measured"
+        elif recorded:
+            how, all_of_them = f"{count_text(recorded)} recorded on {self.target}", "recorded"
+        else:
+            how, all_of_them = f"prices are analytic, by the profile of {self.target}", "of it"
+        if not self.kernels_unmeasured:
+            return f"{how}; all prices used here are {all_of_them}"
+        bounds, total = map(count_text, (self.kernels_unmeasured, sum(self.prices.values())))
+        return f"{how}; {bounds} of the {total} prices used here are only bounds"
+
+    @property
+    def _is_here(self) -> bool:
+        return self.target == "cpu"
+
+    def _costs_text(self) -> str:
+        """Cost of the result, of the cheapest graph found and of the original, each once."""
+        parts = []
+        if self.winner != "original" and self.result_cost is not None:
+            parts.append(f"result {self._cost(self.result_cost)}")
+        known = self.result_cost
+        if known is None or self._is_below(self.cost, known):
+            parts.append(f"cheapest found {self._cost(self.cost)}")
+        return ", ".join([*parts, f"original {self._cost(self.original_cost)}"])
+
+    def _outcome_facts(self) -> list[tuple[str, str]]:
+        facts = [("sizes", text)] if (text := sizes_text(self.sizes)) else []
+        if self.rules:
+            facts.append(
+                ("rules", ", ".join(f"{name} ×{count}" for name, count in self.rules.items()))
+            )
+        changes = _operator_changes(self)
+        if changes:
+            facts.append(("changed", changes))
+        if self.errors:
+            facts.append(("outputs", f"agree: {self._errors_text()}"))
+        race = race_text(self.race, decides=self._by_time)
+        if race:
+            facts.append(("race", f"{race}; {counted(self.threads, 'thread')}"))
+        for number, further in enumerate(self.further_races, start=2):
+            facts.append((f"race {number}", race_text(further, decides=self._by_time)))
+        if self.tuned is not None:
+            facts.append(("tuned", self.tuned.text))
+        if self.planned is not None:
+            facts.append(("plan", self.planned.text))
+        total = sum(self.stages_s.values())
+        shown = {stage_text(n): s for n, s in self.stages_s.items() if s >= 0.005}
+        stages = ", ".join(f"{name} {s:.2f}" for name, s in shown.items())
+        facts.append(("seconds", f"{total:.2f}: {stages}" if stages else f"{total:.2f}"))
+        return facts
+
+    def _errors_text(self) -> str:
+        worst = max(self.errors, key=lambda one: (one.max_rel, one.max_abs))
+        if worst.max_rel:
+            return (
+                f"a difference of {worst.max_abs:.1e}; {worst.max_rel:.1e} beyond rounding, where "
+                f"{worst.tolerance:.1e} is allowed"
+            )
+        if self.max_abs_error:
+            return f"a difference of {self.max_abs_error:.1e}, all of it rounding"
+        return "no difference"
+
+    def _cost(self, value: float) -> str:
+        return _metric_text(self.goal, value) if self.goal in METRICS else f"{value:.6g}"
+
+    def __str__(self) -> str:
+        return f"{self.model}: {self.headline}"
+
+
+def _metric_text(name: str, value: float) -> str:
+    """A total in the unit of its metric."""
+    if name.endswith("_us"):
+        return amount_text(value, METRICS[TIME].unit)
+    return amount_text(value, METRICS[name].unit) if name in METRICS else quantity_text(value)
+
+
+def vars_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def _grid(facts: Sequence[tuple[str, str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    for title, text in facts:
+        grid.add_row(title, Text(text))
+    return grid
+
+
+def _operator_changes(report: Report) -> str:
+    parts = []
+    for name in sorted({*report.operators_before, *report.operators_after}):
+        before, after = report.operators_before.get(name, 0), report.operators_after.get(name, 0)
+        if before != after:
+            parts.append(f"{name} {before} → {after}")
+    return ", ".join(parts)

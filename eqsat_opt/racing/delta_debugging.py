@@ -1,0 +1,182 @@
+"""Which rules broke the model? The search is repeated with fewer and fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.errors import ExtractionError, RuntimeFailed
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.handles import folding_s
+from eqsat_opt.ir.graph.plain_names import plain_kernel
+from eqsat_opt.ir.onnx.exporter import export_model
+from eqsat_opt.racing.examination import Terms
+from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.select.proposal import SearchOptions, propose
+from eqsat_opt.select.rebuilding.raising import rules_used
+from eqsat_opt.validation.compare import Reference, differences
+from eqsat_opt.validation.judge import TO_EXCUSE
+
+if TYPE_CHECKING:
+    from eqsat_opt.rules import Rule
+
+__all__ = ["Accusation", "accuse", "find_guilty"]
+
+
+@dataclass(frozen=True)
+class Accusation:
+    """Who is to blame.
+
+    Attributes:
+        guilty: the rules that make outputs differ, none of which can be spared; empty if none was
+            found.
+        text: as a sentence, with what to do.
+    """
+
+    guilty: tuple[Rule, ...]
+    text: str
+
+
+def accuse(
+    graph: Graph,
+    wrong: Iterable[Graph],
+    rules: Sequence[Rule],
+    search: SearchOptions,
+    terms: Terms,
+    reference: Reference,
+    staging: Staging,
+    deadline: Deadline,
+    *,
+    selection: str,
+    backends: Sequence[str] = (),
+) -> Accusation:
+    """Name the rules that made the outputs differ.
+
+    Args:
+        graph: what was searched.
+        wrong: candidates that compute something else; rules that made a part of them are
+            suspected before all others.
+        rules: what the search read.
+        search: how it was done.
+        terms: how outputs are compared.
+        reference: of the original.
+        staging: of the model.
+        deadline: when to give up; a search that has begun is ended.
+        selection: of the rules, as the user wrote it, to say how to leave one out.
+        backends: that run kernels of the candidates, beside the one that runs the original.
+    """
+    session, terms = terms.session(), replace(terms, deadline=deadline)
+    # The same prices choose the same graphs; measuring again would only take time.
+    again = replace(search, measure=False, deadline=deadline)
+    pricer = Pricer(None, terms.threads)
+
+    known: dict[tuple[str, ...], bool] = {}
+
+    def is_wrong(subset: Sequence[Rule]) -> bool:
+        key = tuple(rule.name for rule in subset)
+        if key not in known:
+            known[key] = makes_wrong(subset)
+        return known[key]
+
+    def makes_wrong(subset: Sequence[Rule]) -> bool:
+        if deadline.expired:
+            raise OutOfTime
+        try:
+            found = propose(graph, subset, pricer, again)
+        except ExtractionError:  # without the other rules no graph keeps the limits
+            if search.objective.is_limited:
+                return False
+            raise
+        for candidate in (found.best, *found.alternatives):
+            if folding_s(candidate.constants.values()) + terms.bulk_s > deadline.left_s:
+                raise OutOfTime
+            model = staging.of(export_model(candidate))
+            # What does not run is not what is looked for here.
+            with suppress(RuntimeFailed):
+                found_differences = differences(
+                    reference,
+                    model,
+                    session,
+                    terms.numerics,
+                    open_session=terms.open_session,
+                    precision=terms.precision,
+                )
+                if any(difference.why for difference in found_differences):
+                    return True
+        return False
+
+    names = dict.fromkeys(name for candidate in wrong for name in rules_used(candidate))
+    involved = ", ".join(names) or "normalisation"
+    suspects = [rule for rule in rules if rule.name in names]
+    try:
+        guilty = find_guilty(suspects, is_wrong) or find_guilty(rules, is_wrong)
+    except OutOfTime:
+        if not names:
+            return Accusation(
+                (), "there was no time to find the guilty rule; allow more (--budget)"
+            )
+        remedy = f"leave one out with --rules {selection},-NAME"
+        return Accusation((), f"involved, but not tried one by one: {involved}; {remedy}")
+    if not guilty and backends:
+        text = (
+            f"no rule is guilty, but kernels of {', '.join(backends)} are involved; leave these "
+            "out with --backends"
+        )
+        return Accusation((), text)
+    if not guilty:
+        return Accusation((), _without_guilty(is_wrong([]), reference, involved))
+    names_text = ", ".join(rule.name for rule in guilty)
+    if len(guilty) == 1:
+        remedy = f"leave it out with --rules {selection},-{names_text}"
+        equation = str(guilty[0])
+        # With operators that ONNX does not have it would tell nothing.
+        told = f": {equation}" if equation == plain_kernel(equation) else ""
+        return Accusation(guilty, f"rule {names_text} is guilty{told}; {remedy}")
+    remedy = f"leave one out with --rules {selection},-NAME"
+    return Accusation(guilty, f"rules {names_text} are guilty together; {remedy}")
+
+
+def _without_guilty(is_wrong_alone: bool, reference: Reference, involved: str) -> str:
+    """Return the sentence for a candidate that is wrong although no rule is guilty."""
+    if not is_wrong_alone:
+        return f"none is when the search is repeated, so no rule is guilty; involved: {involved}"
+    if not reference.has_time(TO_EXCUSE):
+        return (
+            "it is so without any rule, and there was no time to see how far the original moves by "
+            "itself; allow more with --budget"
+        )
+    return "it is so without any rule; please report this model"
+
+
+def find_guilty(
+    rules: Sequence[Rule], is_wrong: Callable[[Sequence[Rule]], bool]
+) -> tuple[Rule, ...]:
+    """Rules that make the result wrong, none of which can be spared.
+
+    They are several where a wrong rule shows only through what others make of it.
+
+    Args:
+        rules: in the order in which they are added.
+        is_wrong: repeats the whole search with a subset and compares outputs.
+
+    Returns:
+        Nothing if the model is wrong without any rule, or right with all of them.
+    """
+    if is_wrong([]) or not is_wrong(rules):
+        return ()
+    needed: list[Rule] = []
+    while rules and not (needed and is_wrong(needed)):
+        good, bad = 0, len(rules)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if is_wrong([*rules[:middle], *needed]):
+                bad = middle
+            else:
+                good = middle
+        needed.insert(0, rules[bad - 1])
+        rules = rules[: bad - 1]
+    return tuple(needed)

@@ -1,0 +1,213 @@
+"""What an earlier run wrote to the same file: whether it may race again, and what it had shown.
+
+A result records where it came from: a digest of the model that was given, of the rules and of the
+numerics class. Where these are the same, it is as good a candidate as any of today's, once it has
+passed the same check. The record is no signature: whoever edits a file can copy it, which is why
+the check never trusts it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import onnx_ir
+
+from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.files.content import content_digest
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.racing.examination import Terms, examine
+from eqsat_opt.racing.finding import Found
+from eqsat_opt.racing.verdict import PREVIOUS, Status, Verdict
+from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, level_of
+from eqsat_opt.runtime.backends.tuned_file import is_tuned_by
+from eqsat_opt.runtime.source import ModelSource
+
+if TYPE_CHECKING:
+    from eqsat_opt.rules import Rule
+
+__all__ = [
+    "RECORD",
+    "Joined",
+    "Previous",
+    "find_previous",
+    "join_previous",
+    "origin_of",
+    "record_of",
+]
+
+RECORD = "eqsat_opt"
+"""Metadata key of a result: JSON with ``origin`` and ``status``."""
+
+_WON: tuple[Status, ...] = ("improved", "improved_with_option", "kept")
+
+
+_READINGS = 3
+"""Of the weights, until an earlier result can race: to load it, to know it, and to compare it."""
+
+
+def _no_time(name: str) -> str:
+    return f"{name} was there before; there was no time to race it again"
+
+
+@dataclass(frozen=True)
+class Previous:
+    """A result of an earlier run for the same model, by the same rules.
+
+    Attributes:
+        path: of its file.
+        model: as loaded.
+        graph: as imported.
+        has_won: whether it had won a race when it was written.
+    """
+
+    path: str
+    model: onnx_ir.Model
+    graph: Graph
+    has_won: bool
+
+    def name_among(self, candidates: Mapping[str, onnx_ir.Model]) -> str:
+        """Under which name it races: that of the candidate that is the same, or one of its own."""
+        same = (name for name, model in candidates.items() if _is_same(self.model, model))
+        return next(same, PREVIOUS)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What a search found, with the earlier result among the candidates.
+
+    Attributes:
+        found: the candidates; the earlier result comes last.
+        previous: the earlier result; ``None`` if it does not take part.
+        name: under which it races.
+        note: why it does not take part, as a sentence; empty if there is nothing to say.
+    """
+
+    found: Found
+    previous: Previous | None = None
+    name: str = ""
+    note: str = ""
+
+    @property
+    def incumbent(self) -> str:
+        """The name of an earlier result that had won; empty if there is none."""
+        return self.name if self.previous is not None and self.previous.has_won else ""
+
+    def is_written(self, verdict: Verdict) -> bool:
+        """Whether the file of the earlier result is what the verdict wants written."""
+        if self.previous is None or not self.incumbent:
+            return False
+        level = level_of(self.previous.model.metadata_props.get(ORT_CONFIG, ""))
+        return verdict.winner == self.incumbent and verdict.level in ("", level)
+
+
+def join_previous(
+    found: Found,
+    path: str | os.PathLike[str],
+    given: onnx_ir.Model,
+    origin: Callable[[], str],
+    original: ModelSource,
+    terms: Terms,
+) -> Joined:
+    """Let what an earlier run wrote race again, if it still computes what the original computes.
+
+    Args:
+        found: what today's search found.
+        path: of a file that today's result will replace.
+        given: the model as it came.
+        origin: of today's results; called where there is a record to compare with.
+        original: the same, as the runtime loads it.
+        terms: how it is checked, which happens even where the user trusts the rules: nobody knows
+            who touched the file.
+    """
+    if terms.deadline.left_s < _READINGS * terms.bulk_s:
+        return Joined(found, note=_no_time(os.fspath(path)))
+    previous, note = find_previous(path, given, origin)
+    if previous is None:
+        return Joined(found, note=note)
+    name = previous.name_among(found.exported)
+    if name != PREVIOUS:
+        return Joined(found, previous, name)
+    own = examine(
+        {name: previous.path}, original, replace(terms, seeds=terms.seeds or (terms.seed,))
+    )
+    if own.obstacle:
+        return Joined(found)
+    if name in own.skipped:
+        return Joined(found, note=_no_time(previous.path))
+    if not own.is_sound(name):
+        why = own.refused.get(name) or f"output {own.wrong[name].name!r}: {own.wrong[name].why}"
+        return Joined(found, note=f"the earlier result in {previous.path} is dropped: {why}")
+    examined = found.examined or own
+    found = replace(
+        found,
+        entrants={**found.entrants, name: previous.graph},
+        exported={**found.exported, name: previous.model},
+        models={**found.models, name: previous.path},
+        examined=replace(
+            examined, differences={**examined.differences, name: own.differences[name]}
+        ),
+    )
+    return Joined(found, previous, name)
+
+
+def origin_of(model: onnx_ir.Model, rules: Iterable[Rule], numerics: str) -> str:
+    """A digest of all that decides what a result may be: the model, the rules, the numerics."""
+    books = sorted(f"{rule.name} {rule.numerics.name} {rule}" for rule in rules)
+    parts = [content_digest(model), numerics, *books]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def record_of(origin: str, status: Status) -> str:
+    """What a result says of itself under :data:`RECORD`."""
+    return json.dumps({"origin": origin, "status": status})
+
+
+def find_previous(
+    path: str | os.PathLike[str], given: onnx_ir.Model, origin: Callable[[], str]
+) -> tuple[Previous | None, str]:
+    """The result of an earlier run at ``path``, or a sentence that says why there is none.
+
+    Args:
+        path: of a file that today's result will replace.
+        given: the model as it came; where it was written before, there is nothing to say.
+        origin: called where there is something to compare with, since it reads all weights.
+    """
+    name = os.fspath(path)
+    try:
+        model = load_model(path)
+        if is_tuned_by(model.metadata_props):  # it carries the record of the portable result
+            return None, f"{name} was there before; it is a tuned form, which is not raced again"
+        record = _parse(model.metadata_props.get(RECORD, ""))
+        if "origin" not in record:
+            if _is_same(model, given):
+                return None, ""
+            return None, f"{name} was there before; it carries no record of an earlier run"
+        if record["origin"] != origin():
+            why = "another model, other rules or another numerics class"
+            return None, f"{name} was there before; it is a result for {why}"
+        has_won = record.get("status") in _WON
+        return Previous(name, model, import_model(model), has_won), ""
+    except ModelError as error:
+        return None, f"{name} was there before; it cannot be read as a model: {error}"
+
+
+def _is_same(one: onnx_ir.Model, other: onnx_ir.Model) -> bool:
+    """Whether two models hold the same; most differ in their operators, which cost no reading."""
+    if [node.op_type for node in one.graph] != [node.op_type for node in other.graph]:
+        return False
+    return content_digest(one) == content_digest(other)
+
+
+def _parse(text: str) -> dict[str, object]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -1,0 +1,416 @@
+"""The last word: do the candidates compute the same, and does one of them really run faster?
+
+Who computes something else, or does not run where the original runs, is out; the others race.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import islice, zip_longest
+
+from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.graph.plain_names import axis_name
+from eqsat_opt.ir.onnx.files.load import FREE_INITIALIZERS
+from eqsat_opt.ir.sizes.sizes import Sizes
+from eqsat_opt.racing.entrants import BEST, CLEAN, ORIGINAL
+from eqsat_opt.racing.race import race
+from eqsat_opt.racing.race_result import RaceResult
+from eqsat_opt.racing.verdict import PREVIOUS, Verdict, cheapest, decide, unraced
+from eqsat_opt.runtime.backends.ort.config import default_level, level_in
+from eqsat_opt.runtime.backends.ort.session import OptimizationLevel, OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import Sandbox
+from eqsat_opt.runtime.devices.meters import EnergyMeter
+from eqsat_opt.runtime.inputs import (
+    InputSpec,
+    input_specs,
+    sizes_for,
+    symbolic_sizes,
+)
+from eqsat_opt.runtime.processor import crowd
+from eqsat_opt.runtime.source import ModelSource, read_structure
+from eqsat_opt.validation.compare import Difference, OpenSession, Reference, differences
+from eqsat_opt.validation.designed_inputs import value_drafts
+from eqsat_opt.validation.trials import Draft, parameter_drafts, size_drafts
+
+__all__ = [
+    "ORIGINAL",
+    "Contest",
+    "Examination",
+    "Terms",
+    "affordable",
+    "drafts_of",
+    "examine",
+    "has_session_variants",
+    "hold_contest",
+]
+
+_DRAFTS = 0.1
+"""Share of the time left in which the original runs on further inputs; candidates follow it."""
+
+_LEAST_DRAFTS_S = 0.3
+"""Enough for all of them on a small model, however late it is."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a contest is held.
+
+    Attributes:
+        threads: per session.
+        numerics: class of differences that are allowed.
+        seeds: of the random inputs that are compared; none trusts the candidates.
+        sizes: sets of sizes of symbolic dimensions, one at least; a win must hold on each.
+        race_s: seconds for the race, at most; 0 for none.
+        by_cost: whether the cheapest candidate wins without having to be faster.
+        seed: of the running order.
+        deadline: by when check and race shall have ended; what cannot be compared by then loses its
+            place.
+        custom_ops: libraries of operators that every session loads.
+        box: where models are run to be compared; ``None`` for this process.
+        bulk_s: seconds that going through all weights takes, as loading a model does.
+        meter: that tells the energy of runs in the race; ``None`` for none.
+        precision: in which candidates compute.
+    """
+
+    threads: int
+    numerics: str
+    seeds: tuple[int, ...]
+    sizes: tuple[Sizes, ...]
+    race_s: float
+    by_cost: bool = False
+    seed: int = 0
+    deadline: Deadline = field(default_factory=Deadline.never)
+    custom_ops: tuple[str, ...] = ()
+    box: Sandbox | None = None
+    bulk_s: float = 0.0
+    meter: EnergyMeter | None = None
+    precision: Precision = Precision.STRICT
+
+    @property
+    def runs_models(self) -> bool:
+        """Whether anything is run at all, to be compared or to race."""
+        return bool(self.seeds) or bool(self.race_s)
+
+    @property
+    def open_session(self) -> OpenSession:
+        """How models are loaded to be compared; in a sandbox they end with the deadline."""
+        return OrtSession if self.box is None else partial(self.box.open, deadline=self.deadline)
+
+    def session(self, level: OptimizationLevel = "all") -> OrtOptions:
+        """How the runtime runs a model here."""
+        return OrtOptions(self.threads, level, custom_ops=self.custom_ops)
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What comparing the candidates with the original showed.
+
+    Attributes:
+        reference: of the original; ``None`` where it does not run.
+        differences: per candidate that ran, and output.
+        refused: candidate to the reason why it does not run where the original does.
+        seconds: that it took.
+        obstacle: why the original does not run, as a sentence; empty if it does.
+        skipped: candidates that there was no time to compare.
+    """
+
+    reference: Reference | None
+    differences: Mapping[str, tuple[Difference, ...]]
+    refused: Mapping[str, str]
+    seconds: float
+    obstacle: str = ""
+    skipped: tuple[str, ...] = ()
+
+    @cached_property
+    def wrong(self) -> Mapping[str, Difference]:
+        """The candidates that compute something else, each with an output that shows it."""
+        shown = {
+            name: next((one for one in found if one.why), None)
+            for name, found in self.differences.items()
+        }
+        return {name: one for name, one in shown.items() if one is not None}
+
+    def is_sound(self, name: str) -> bool:
+        """Whether a candidate may be returned."""
+        return not (
+            self.obstacle or name in self.wrong or name in self.refused or name in self.skipped
+        )
+
+
+@dataclass(frozen=True)
+class Contest:
+    """How it went.
+
+    Attributes:
+        verdict: what is written, and what it gains.
+        race: on the first set of sizes; ``None`` if there was none.
+        further_races: on the other sets, where somebody won on the first.
+        seconds: of the race.
+        obstacle: why there was no contest, as a sentence; empty if there was one.
+    """
+
+    verdict: Verdict
+    race: RaceResult | None = None
+    further_races: tuple[RaceResult, ...] = ()
+    seconds: float = 0.0
+    obstacle: str = ""
+
+
+def _no_time() -> str:
+    return (
+        "the budget ended before anything could be compared and raced, so the original stays"
+        f"{crowd()}; allow more with --budget"
+    )
+
+
+_SHORTEST_RACE = 3
+"""Sessions that take part in a race of the original, its twin and one candidate."""
+
+_MOST_ENTRANTS = 1_000
+
+
+def _variants(graph: Graph) -> tuple[OptimizationLevel, ...]:
+    """Settings of the runtime's own optimiser that are worth racing.
+
+    Its fusions sometimes cost transformers time. Without them a model with DequantizeLinear is
+    computed in floats, which moves its outputs by steps.
+    """
+    counts = graph.operator_counts()
+    if counts["DequantizeLinear"]:
+        return ()
+    products = counts["MatMul"] + counts["LayerNormalization"]
+    return ("basic",) if products > 4 * max(1, counts["Conv"]) else ()
+
+
+def has_session_variants(graph: Graph) -> bool:
+    """Whether the original alone has rivals: itself under other settings."""
+    return bool(_variants(graph))
+
+
+def _settings(
+    models: Mapping[str, ModelSource], graph: Graph, terms: Terms
+) -> dict[str, OrtOptions]:
+    """How each entrant is run: as a default session does, and some under other levels as well.
+
+    A level that the original asks for is one of these: a default session does not look for it.
+    """
+    default = default_level(models[ORIGINAL])
+    settings = dict.fromkeys(models, terms.session(default))
+    if not terms.by_cost:
+        for level in dict.fromkeys((*_variants(graph), level_in(models[ORIGINAL]))):
+            for name in (ORIGINAL, BEST, CLEAN, PREVIOUS):
+                if name in models and level != default:
+                    settings[f"{name}@{level}"] = terms.session(level)
+    return settings
+
+
+def affordable(entrant_s: float, deadline: Deadline) -> int:
+    """How many entrants a race in time can have; where time is short, the cheapest take part."""
+    return max(0, int(min(deadline.left_s / max(entrant_s, 1e-6) - 1, _MOST_ENTRANTS)))
+
+
+def _races(
+    models: Mapping[str, ModelSource],
+    reference: Reference,
+    graph: Graph,
+    terms: Terms,
+    incumbent: str,
+) -> list[RaceResult]:
+    """A race for each set of sizes; the first alone, where it leaves the original in its place.
+
+    Where time is short, only the first entrants take part.
+
+    Raises:
+        RuntimeFailed: the original does not run.
+        OutOfTime: not even the shortest race would be in time.
+    """
+    most = affordable(reference.entrant_s, terms.deadline)
+    settings = islice(_settings(models, graph, terms).items(), most)
+    entrants = {
+        name: partial(OrtSession, models[name.partition("@")[0]], options)
+        for name, options in settings
+    }
+
+    def run(reference: Reference) -> RaceResult:
+        if terms.deadline.left_s < _SHORTEST_RACE * reference.entrant_s:
+            raise OutOfTime
+        left_s = terms.deadline.left_s / (len(terms.sizes) - len(races))
+        return race(
+            entrants,
+            ORIGINAL,
+            reference.feeds[0],
+            threads=terms.threads,
+            seed=terms.seed,
+            time_limit_s=min(terms.race_s, left_s),
+            extension_s=min(terms.race_s, max(0.0, left_s - terms.race_s)),
+            meter=terms.meter,
+        )
+
+    races: list[RaceResult] = []
+    races.append(run(reference))
+    if not terms.by_cost and decide(races, incumbent=incumbent).status == "unchanged":
+        return races
+    for sizes in terms.sizes[1:]:
+        there = Reference.of(
+            models[ORIGINAL],
+            terms.session(),
+            (terms.seed,),
+            sizes.inputs,
+            open_session=terms.open_session,
+        )
+        if terms.box is not None:
+            terms.box.reset()  # what it holds would only lie in the way
+        races.append(run(there))
+    return races
+
+
+def drafts_of(
+    original: ModelSource,
+    specs: Sequence[InputSpec],
+    sets: Sequence[Mapping[str, int]],
+    numerics: str,
+    precision: Precision = Precision.STRICT,
+) -> Iterator[Draft]:
+    """Further sizes and designed values in turn, so that little time shows something of both.
+
+    Args:
+        original: the model as it came.
+        specs: its inputs.
+        sets: sizes of the symbols of its inputs, a set for each that the user gave.
+        numerics: class of differences that are allowed.
+        precision: in which candidates compute: values that are hard for float32 say nothing of
+            float16.
+    """
+    model = read_structure(original)
+    graph = model.graph
+    if model.ir_version >= FREE_INITIALIZERS:
+        yield from parameter_drafts(graph, specs, sets[0])
+    if precision is Precision.FP16:
+        yield from size_drafts(specs, sets)
+        return
+    drafts = (size_drafts(specs, sets), value_drafts(graph, specs, sets[0], numerics))
+    yield from (draft for pair in zip_longest(*drafts) for draft in pair if draft is not None)
+
+
+def examine(
+    candidates: Mapping[str, ModelSource], original: ModelSource, terms: Terms
+) -> Examination:
+    """Run every candidate where the original runs, and compare what they compute.
+
+    Args:
+        candidates: models by name.
+        original: the model as it came.
+        terms: how; without seeds outputs are trusted, and only what does not run is found.
+
+    An original that does not run has nothing to be compared with. Where time is short, only the
+    cheapest candidates are compared, and none if there would be no time for a race.
+    """
+    start = time.perf_counter()
+
+    def nothing(obstacle: str) -> Examination:
+        seconds = time.perf_counter() - start
+        return Examination(
+            reference=None, differences={}, refused={}, seconds=seconds, obstacle=obstacle
+        )
+
+    if terms.deadline.expired or terms.deadline.left_s < terms.bulk_s:
+        return nothing(_no_time())
+    session, sizes = terms.session(), [one.inputs for one in terms.sizes]
+    specs = input_specs(original, terms.sizes[0].derived)
+    named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
+    try:
+        if terms.box is not None:  # what starts first tells nothing of how long a session takes
+            terms.box.wait(terms.deadline)
+        began = time.perf_counter()
+        reference = Reference.of(
+            original,
+            session,
+            terms.seeds or (terms.seed,),
+            sizes[0],
+            drafts=drafts_of(original, specs, named, terms.numerics, precision=terms.precision)
+            if terms.seeds
+            else (),
+            drafts_s=max(_LEAST_DRAFTS_S, _DRAFTS * terms.deadline.left_s),
+            open_session=terms.open_session,
+            deadline=terms.deadline,
+        )
+    except OutOfTime:
+        return nothing(_no_time())
+    except RuntimeFailed as error:
+        obstacle = f"the original does not run in onnxruntime, so it stays: {error}"
+        if assumed := terms.sizes[0].assumed:
+            text = ", ".join(f"{axis_name(name)}={size}" for name, size in assumed.items())
+            obstacle += f" (at assumed sizes {text}; give others with --input-shape)"
+        return nothing(obstacle)
+    found: dict[str, tuple[Difference, ...]] = {}
+    refused: dict[str, str] = {}
+    skipped: list[str] = []
+    one_s = time.perf_counter() - began
+    race_s = _SHORTEST_RACE * reference.entrant_s if terms.race_s else 0.0
+    for name, model in candidates.items():
+        if terms.deadline.left_s < one_s + race_s:
+            skipped.append(name)
+            continue
+        try:
+            found[name] = differences(
+                reference,
+                model,
+                session,
+                terms.numerics,
+                open_session=terms.open_session,
+                precision=terms.precision,
+            )
+        except OutOfTime:
+            skipped.append(name)
+        except RuntimeFailed as error:
+            refused[name] = str(error)
+    if not terms.seeds:
+        found = {}
+    if reference.own is not None:
+        reference.own.release()
+    seconds = time.perf_counter() - start
+    return Examination(reference, found, refused, seconds, skipped=tuple(skipped))
+
+
+def hold_contest(
+    candidates: Mapping[str, ModelSource],
+    original: ModelSource,
+    graph: Graph,
+    examined: Examination,
+    terms: Terms,
+    *,
+    incumbent: str = "",
+) -> Contest:
+    """Race the candidates that passed the examination against the original.
+
+    Args:
+        candidates: models by name, the cheapest first.
+        original: the model as it came.
+        graph: the original, to decide which settings of the runtime are worth a try.
+        examined: what is known of the candidates.
+        terms: how.
+        incumbent: the candidate that an earlier run wrote, and that won then; empty for none.
+    """
+    stays = Verdict(ORIGINAL, "unchanged")
+    if examined.reference is None:
+        return Contest(stays, obstacle=examined.obstacle)
+    sound = {name: model for name, model in candidates.items() if examined.is_sound(name)}
+    if not terms.race_s:
+        return Contest(unraced(next(iter(sound), ORIGINAL)))
+    start = time.perf_counter()
+    entrants = {ORIGINAL: original, **sound}
+    try:
+        races = _races(entrants, examined.reference, graph=graph, terms=terms, incumbent=incumbent)
+    except OutOfTime:
+        return Contest(stays, obstacle=_no_time())
+    except RuntimeFailed as error:
+        obstacle = f"the race could not be held, so the original stays: {error}"
+        return Contest(stays, obstacle=obstacle)
+    verdict = cheapest(races, tuple(sound)) if terms.by_cost else decide(races, incumbent=incumbent)
+    return Contest(verdict, races[0], tuple(races[1:]), time.perf_counter() - start)

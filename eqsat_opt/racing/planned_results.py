@@ -1,0 +1,349 @@
+"""Plans of a result: made in several ways, compared with the original, priced, and raced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.errors import CheckFailed, PlanError, RuntimeFailed
+from eqsat_opt.ir.sizes.sizes import Sizes
+from eqsat_opt.racing.entrants import ORIGINAL
+from eqsat_opt.racing.planned_kernels import with_own_kernels
+from eqsat_opt.racing.race import race
+from eqsat_opt.racing.race_result import RaceResult
+from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.devices.host import HostDevice, processor_us
+from eqsat_opt.runtime.devices.meters import found_meter
+from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.inputs import input_specs, sizes_for, symbolic_sizes
+from eqsat_opt.runtime.plan.constants import Tensors, Weights, make_constants
+from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.source import ModelSource, read_structure
+from eqsat_opt.select.rebuilding.planning import Draft, simulated_us
+from eqsat_opt.validation.compare import Reference, differences
+from eqsat_opt.validation.designed_inputs import value_drafts
+
+__all__ = ["PORTABLE", "PlanContest", "PlanJob", "hold_plan_contest"]
+
+PORTABLE = "portable"
+"""The result as a model, in the race of plans."""
+
+_RACERS = 2
+"""Plans that race, the cheapest as simulated. Beside them races the cheapest of one launch, which
+owes nothing to how launches are timed."""
+
+_PRICE_S = 0.1
+"""For which the launches of a plan run to be priced, at least."""
+
+_RACE_S = 10.0
+
+_LEAST_RACE_S = 1.5
+"""A race that may take no longer is held in any case: without one nobody knows which is faster."""
+
+_CHECK = 0.4
+"""Share of the time in which plans are built, compared and priced; the rest is for the race, and
+for those that are made of the cheapest."""
+
+_TUNING = 0.5
+"""Share of what is left then in which the cheapest get our kernels inside their sessions."""
+
+_REFERENCE = 0.3
+"""Share of the time in which the original runs on random inputs beyond the first."""
+
+_ROUNDS = 2, 7
+"""How often the launches of a plan are timed, at least and at most."""
+
+_TIMING = 0.1
+"""Share of the time left that they may take beyond the least."""
+
+_BUILDS, _RUNS = 2, 7
+"""How often the shortest race opens a plan, and how often it runs it."""
+
+_DRAFTS = 0.1
+"""Share of the time left in which the original runs on further inputs."""
+
+_PROFILE = "xeon"
+"""Whose event costs order streams of the host."""
+
+
+@dataclass(frozen=True)
+class PlanJob:
+    """What is planned, and how plans are judged.
+
+    Attributes:
+        drafts: the plans.
+        weights: what the model stores that their recipes name.
+        original: the model as it came.
+        portable: the result as a model; ``None`` where it is the original.
+        session: how models run here.
+        sizes: of symbolic dimensions, for which the plans are.
+        seeds: of random inputs, one at least.
+        numerics: class of differences that plans are allowed.
+        max_error: bound on the error of our kernels inside sessions, relative to the maximum of
+            each result.
+        has_kernels: whether they may run there.
+        is_raced: whether a race decides; otherwise the simulated times do.
+        strict: whether a plan that computes something else is an error.
+        deadline: of everything.
+    """
+
+    drafts: tuple[Draft, ...]
+    weights: Tensors
+    original: ModelSource
+    portable: ModelSource | None
+    session: OrtOptions
+    sizes: Sizes
+    seeds: tuple[int, ...]
+    numerics: str
+    max_error: float
+    has_kernels: bool
+    is_raced: bool = True
+    strict: bool = False
+    deadline: Deadline = field(default_factory=Deadline.never)
+
+
+@dataclass(frozen=True)
+class PlanContest:
+    """What became of the plans.
+
+    Attributes:
+        draft: the best of them.
+        predicted_us: its simulated time, µs.
+        considered: name to simulated time, µs, of all that compute the same.
+        refused: those that do not run or compute something else, and why.
+        held: the race; ``None`` if there was none.
+    """
+
+    draft: Draft
+    predicted_us: float
+    considered: Mapping[str, float]
+    refused: Mapping[str, str]
+    held: RaceResult | None = None
+
+
+def hold_plan_contest(job: PlanJob) -> PlanContest:
+    """Build, compare, price and race plans.
+
+    Raises:
+        PlanError: none of them runs here and computes what the original does.
+        CheckFailed: one computes something else, and the job is strict.
+    """
+    judge = _Judge(job)
+    tuned = _judge_all(judge)
+    tunable = {
+        name: price
+        for name, price in judge.prices.items()
+        if name not in tuned and _has_session(judge.drafts[name].plan)
+    }  # what has none, such as a plan of OpenVINO, would only take their places
+    judge.tune(_racers(tunable, judge.drafts), job.deadline.share(_TUNING))
+    if not judge.prices:
+        why = next(iter(judge.refused.values()), "there is none")
+        raise PlanError(f"no plan of this model runs here: {why}")
+    ranked = _racers(judge.prices, judge.drafts)
+    best = PlanContest(
+        judge.drafts[ranked[0]], judge.prices[ranked[0]], judge.prices, judge.refused
+    )
+    given_s = max(job.deadline.left_s, _LEAST_RACE_S)
+    racing = next((some for some in _ever_fewer(ranked) if judge.race_s(some) <= given_s), [])
+    if not job.is_raced or not racing:
+        return best
+    held = _race(judge, racing)
+    ran = [name for name in racing if not held.entries[name].note]
+    winner = min(ran or racing[:1], key=lambda name: held.entries[name].ratio)
+    return replace(best, draft=judge.drafts[winner], predicted_us=judge.prices[winner], held=held)
+
+
+class _Judge:
+    """What is known of the plans of a job, and how long it took to know it.
+
+    Attributes:
+        drafts: name to plan; those that are made on the way come in.
+        prices: name to simulated time, µs, of those that compute the same.
+        refused: name of each other to the reason.
+        judged_s: name to the seconds that it took, opening included.
+    """
+
+    def __init__(self, job: PlanJob) -> None:
+        self.job = job
+        self.reference = _reference(job)
+        self.drafts = {draft.name: draft for draft in job.drafts}
+        self.prices: dict[str, float] = {}
+        self.refused: dict[str, str] = {}
+        self.judged_s: dict[str, float] = {}
+        self._opened_s: dict[str, float] = {}
+        self._tensors = Weights.of(job.weights)
+        self._clock = processor_us if job.session.threads == 1 else None
+
+    def open(self, draft: Draft) -> Executable:
+        """A plan that can run.
+
+        Raises:
+            RuntimeFailed: it cannot, here.
+        """
+        plan = draft.plan
+        launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
+        try:
+            return Executable(plan, make_constants(plan, self._tensors), HostDevice(), launchers)
+        except PlanError as error:
+            raise RuntimeFailed(str(error)) from error
+
+    def judge(self, draft: Draft) -> bool:
+        """Compare and price a plan; whether it computes something else."""
+        begin, job = time.perf_counter(), self.job
+        try:
+            executable = self.open(draft)
+            self._opened_s[draft.name] = time.perf_counter() - begin
+            if job.seeds and (why := _difference(job, self.reference, executable)):
+                self.refused[draft.name] = why
+                return True
+            times = executable.launch_times_us(
+                self.reference.feeds[0],
+                rounds=_rounds(self.reference, job.deadline),
+                clock=self._clock,
+                span_s=min(_PRICE_S, _TIMING * job.deadline.left_s),
+            )
+            self.prices[draft.name] = simulated_us(draft.plan, times, load_profile(_PROFILE))
+        except RuntimeFailed as error:
+            self.refused[draft.name] = str(error)
+        finally:
+            self.judged_s[draft.name] = time.perf_counter() - begin
+        return False
+
+    def tune(self, names: Sequence[str], deadline: Deadline) -> None:
+        """Judge some plans once more, with our kernels inside their sessions, where these gain."""
+        if not self.job.has_kernels or not self.job.seeds:
+            return
+        # To tune one takes no less than to judge it, and what comes of it is judged as well.
+        some = [name for name in names if 2 * self.judged_s[name] < deadline.left_s]
+        for number, name in enumerate(some):
+            try:
+                made = with_own_kernels(
+                    self.drafts[name],
+                    self.open,
+                    self.reference.feeds,
+                    max_error=self.job.max_error,
+                    deadline=deadline.share(1 / (len(some) - number)),
+                )
+            except (RuntimeFailed, OutOfTime):
+                continue
+            if made is not None:
+                self.drafts[made.name] = made
+                self.judge(made)
+
+    def race_s(self, names: Sequence[str]) -> float:
+        """Seconds of the shortest race of some plans with the original, its twin and the result."""
+        models = 2 + (self.job.portable is not None)
+        opening_s = sum(self._opened_s[name] for name in names)
+        runs_s = _RUNS * self.reference.run_s * len(names)
+        return models * self.reference.entrant_s + _BUILDS * opening_s + runs_s
+
+
+def _judge_all(judge: _Judge) -> set[str]:
+    """Judge the plans as they came, as time allows; names of those that were tuned already.
+
+    Where the time will not do for all, the first with a session is tuned before the others.
+
+    Raises:
+        CheckFailed: one computes something else, and the job is strict.
+    """
+    job, tuned = judge.job, set[str]()
+    deadline = job.deadline.share(_CHECK)
+    for number, draft in enumerate(job.drafts):
+        name = draft.name
+        # Others take about as long as the first.
+        if judge.prices and deadline.left_s < next(iter(judge.judged_s.values())):
+            judge.refused[name] = "there was no time for it"
+            continue
+        if judge.judge(draft) and job.strict:
+            raise CheckFailed(
+                f"{name} computes something else: {judge.refused[name]}; nothing is written"
+            )
+        late_s = judge.judged_s[name] * (len(job.drafts) - number - 1)
+        is_tunable = name in judge.prices and _has_session(draft.plan)
+        if is_tunable and not tuned and late_s > deadline.left_s:
+            tuned.add(name)
+            judge.tune([name], job.deadline.before(judge.race_s([name])).share(_TUNING))
+    return tuned
+
+
+def _race(judge: _Judge, names: Sequence[str]) -> RaceResult:
+    """Some plans beside the original, and the result as a model."""
+    job = judge.job
+    entrants: dict[str, Callable[[], Any]] = {
+        ORIGINAL: partial(OrtSession, job.original, job.session)
+    }
+    if job.portable is not None:
+        entrants[PORTABLE] = partial(OrtSession, job.portable, job.session)
+    for name in names:
+        entrants[name] = partial(judge.open, judge.drafts[name])
+    left_s = job.deadline.left_s
+    return race(
+        entrants,
+        ORIGINAL,
+        judge.reference.feeds[0],
+        threads=job.session.threads,
+        seed=job.seeds[0] if job.seeds else 0,
+        time_limit_s=min(_RACE_S, max(0.7 * left_s, 0.1)),
+        extension_s=min(_RACE_S, max(0.2 * left_s, 0.0)),
+        meter=found_meter().meter,
+    )
+
+
+def _ever_fewer(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """All of them, then without the last, down to the first alone."""
+    return (names[:count] for count in range(len(names), 0, -1))
+
+
+def _rounds(reference: Reference, deadline: Deadline) -> int:
+    """How often launches are timed, in the time left."""
+    least, most = _ROUNDS
+    return int(max(least, min(most, _TIMING * deadline.left_s / max(reference.run_s, 1e-9))))
+
+
+_SESSION = "ort"
+"""The backend of launches that kernels of our own may run inside."""
+
+
+def _has_session(plan: Plan) -> bool:
+    return any(launch.backend == _SESSION for launch in plan.launches)
+
+
+def _racers(prices: Mapping[str, float], drafts: Mapping[str, Draft]) -> list[str]:
+    """Names of the cheapest plans, and of the cheapest of one launch; the cheapest first."""
+    ranked = sorted(prices, key=prices.__getitem__)
+    whole = (name for name in ranked if len(drafts[name].plan.launches) == 1)
+    return list(dict.fromkeys((*ranked[:_RACERS], *islice(whole, 1))))
+
+
+def _reference(job: PlanJob) -> Reference:
+    """What the original computes on random inputs, and at the edges where plans are compared."""
+    of = partial(Reference.of, job.original, job.session, job.seeds or (0,), job.sizes.inputs)
+    if not job.seeds:
+        return of()
+    specs = input_specs(job.original)
+    sizes = symbolic_sizes(specs, sizes_for(specs, job.sizes.inputs))
+    graph = read_structure(job.original).graph
+    return of(
+        drafts=value_drafts(graph, specs, sizes, job.numerics),  # other sizes are for other plans
+        drafts_s=_DRAFTS * job.deadline.left_s,
+        deadline=job.deadline.share(_REFERENCE),
+    )
+
+
+def _difference(job: PlanJob, reference: Reference, executable: Executable) -> str:
+    """How far a plan is from the original, in words; empty if it is within its class."""
+    found = differences(
+        reference,
+        job.original,
+        job.session,
+        job.numerics,
+        open_candidate=lambda *_: executable,
+    )
+    return next((f"output {one.name!r}: {one.why}" for one in found if one.why), "")

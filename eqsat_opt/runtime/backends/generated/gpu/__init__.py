@@ -1,0 +1,3 @@
+"""Generated kernels for GPUs."""
+
+__all__: list[str] = []

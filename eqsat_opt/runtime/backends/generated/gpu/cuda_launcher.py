@@ -1,0 +1,116 @@
+"""Launches of generated CUDA kernels: the text and the grids of each, made without a GPU.
+
+What a launch computes and where its buffers lie say all, so a plan holds no text: whoever runs
+it makes the same text again, as the version of the plan says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.graph.graph import Graph, Node
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.runtime.backends.generated.building import built
+from eqsat_opt.runtime.backends.generated.gpu.cuda import Geometry, cuda_kernels
+from eqsat_opt.runtime.backends.generated.launcher import digest, graph_of
+from eqsat_opt.runtime.backends.generated.terms import Unfit
+from eqsat_opt.runtime.backends.shared.absent import AbsentLauncher
+from eqsat_opt.runtime.plan.plan import Buffer, Launch
+
+__all__ = ["CUDA", "CudaKernel", "CudaLauncher", "cuda_kernel", "has_cuda_kernel"]
+
+CUDA = "cuda"
+"""What plans call this backend."""
+
+Strides = tuple[tuple[int, ...], ...]
+
+_WIDEST = 16
+"""Bytes that a thread reads or writes at once at most."""
+
+
+@dataclass(frozen=True)
+class CudaKernel:
+    """A launch as CUDA C++.
+
+    Attributes:
+        text: of its functions, whose names no other kernel has.
+        grids: of each function; they can run in any order.
+        arguments: of all functions: numbers of operands, then those of outputs, counted on.
+    """
+
+    text: str
+    grids: tuple[Geometry, ...]
+    arguments: tuple[int, ...]
+
+
+class CudaLauncher(AbsentLauncher):
+    """Generates kernels of bodies of operators that have an index function."""
+
+    name = CUDA
+
+    def version(self) -> str:
+        """Of what generates: another one may round otherwise."""
+        return f"{CUDA} {digest()}"
+
+    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
+        """Generate the kernels of all launches.
+
+        Raises:
+            RuntimeFailed: of one none can be generated.
+        """
+        for launch in launches:
+            cuda_kernel(launch, buffers)
+
+    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
+        """None: values between the operators are in registers and in shared memory."""
+        return 0
+
+
+def cuda_kernel(launch: Launch, buffers: Mapping[str, Buffer]) -> CudaKernel:
+    """The kernel of a launch; that of an equal body on equal memory is the same.
+
+    Raises:
+        RuntimeFailed: none can be generated.
+    """
+    touched = [buffers[name] for name in (*launch.reads, *launch.writes)]
+    strides = tuple(one.strides for one in touched)
+    # Memory of its own is aligned for everything.
+    aligned = tuple(gcd(_WIDEST, one.offset) if one.base else _WIDEST for one in touched)
+    try:
+        return _generated(launch.body, strides, aligned)
+    except Unfit as error:
+        raise RuntimeFailed(
+            f"no kernel can be generated for launch {launch.name!r}: {error}"
+        ) from error
+
+
+@lru_cache(maxsize=1 << 12)
+def _generated(body: Kernel, strides: Strides, aligned: tuple[int, ...]) -> CudaKernel:
+    graph = graph_of(body)
+    values = (*graph.inputs, *graph.outputs)
+    program = built(
+        graph,
+        graph.nodes,
+        graph.outputs,
+        dict(zip(values, strides, strict=True)),
+        target="gpu",
+        aligned_bytes=dict(zip(values, aligned, strict=True)),
+    )
+    key = hashlib.sha256(f"{body.signature} {strides} {aligned}".encode()).hexdigest()[:16]
+    text, grids = cuda_kernels(f"k{key}", program)
+    memories = (*program.reads, *program.writes)
+    return CudaKernel(text, grids, tuple(values.index(memory.name) for memory in memories))
+
+
+def has_cuda_kernel(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> bool:
+    """Whether a kernel can be generated of some nodes of literal sizes."""
+    try:
+        built(graph, nodes, outputs, target="gpu")
+    except Unfit:
+        return False
+    return True

@@ -1,0 +1,3 @@
+"""What several backends have in common."""
+
+__all__: list[str] = []

@@ -1,0 +1,62 @@
+"""Products of several matrices as one that a library computes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from eqsat_opt.runtime.backends.shared.tensors import Tensor
+
+__all__ = ["one_product"]
+
+
+def one_product(a: Tensor, b: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Factors and result of several products as those of one, of batches, rows and columns.
+
+    Rows of several batches are rows of one where b has one. ``None`` where no stride leads through
+    the batches, or where factors have others than the result.
+    """
+    if prod(b.dims[:-2]) == 1:
+        one = Tensor((1, *b.dims[-2:]), (prod(b.dims), *b.strides[-2:]))
+        rows = [_rows(a), _rows(y)]
+        if rows[0] is not None and rows[1] is not None:
+            return rows[0], one, rows[1]
+    if not (len(a.dims) == len(b.dims) == len(y.dims) and a.dims[:-2] == b.dims[:-2]):
+        return None
+    first, second, result = map(_one_batch_axis, (a, b, y))
+    if first is None or second is None or result is None:
+        return None
+    return first, second, result
+
+
+def _rows(tensor: Tensor) -> Tensor | None:
+    """All rows of all batches as one batch, if one stride leads through them."""
+    joined = _joined(tensor.dims[:-1], tensor.strides[:-1])
+    if joined is None:
+        return None
+    count, stride = joined
+    columns = tensor.dims[-1]
+    return Tensor((1, count, columns), (count * max(stride, 1), stride, tensor.strides[-1]))
+
+
+def _one_batch_axis(tensor: Tensor) -> Tensor | None:
+    joined = _joined(tensor.dims[:-2], tensor.strides[:-2])
+    if joined is None:
+        return None
+    count, stride = joined
+    stride = stride if count > 1 else prod(tensor.dims[-2:])
+    return Tensor((count, *tensor.dims[-2:]), (stride, *tensor.strides[-2:]))
+
+
+def _joined(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, int] | None:
+    """Extent and stride of one axis in place of several; ``None`` if there is no such stride."""
+    count, stride = 1, 0
+    for dim, step in zip(reversed(dims), reversed(strides), strict=True):
+        if dim == 1:
+            continue
+        if count > 1 and step != count * stride:
+            return None
+        if count == 1:
+            stride = step
+        count *= dim
+    return count, stride

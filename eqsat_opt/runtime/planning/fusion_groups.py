@@ -1,0 +1,323 @@
+"""The least that a plan launches: nodes, and regions that one generated kernel computes.
+
+A region is maximal, as for models; see `eqsat_opt.runtime.backends.generated.regions`. What only
+regions read through (slices, transpositions) is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from eqsat_opt.ir.graph.graph import Graph, Node
+from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.backends.generated.eligible import is_eligible
+from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA, has_cuda_kernel
+from eqsat_opt.runtime.backends.generated.regions import regions
+from eqsat_opt.runtime.backends.launching import takes_views
+from eqsat_opt.runtime.backends.native.launcher import can_run
+
+__all__ = ["GENERATED", "NATIVE", "SESSION", "Unit", "find_units", "is_native", "session_of"]
+
+GENERATED, NATIVE = "generated", "native"
+
+_LOOSE = frozenset({"pointwise", "movement"})
+"""What is joined with any neighbours, whatever kernels were chosen."""
+
+SESSION = "session"
+"""What a session of onnxruntime can hold."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is launched together whatever else is.
+
+    Attributes:
+        parts: nodes, in order.
+        outputs: values that others read.
+        backend, algorithm: who runs it, and how.
+        is_strided: whether what it reads and writes may be views.
+    """
+
+    parts: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    backend: str
+    algorithm: str
+    is_strided: bool
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Values from outside."""
+        made = {node.output for node in self.parts}
+        return tuple(dict.fromkeys(n for p in self.parts for n in p.inputs if n not in made))
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether all that it does is to write a value to another place, in another layout."""
+        (first, *others) = self.parts
+        axes = first.attr("perm") if first.op == "Transpose" else None
+        return not others and not session_of(self) and axes == tuple(sorted(axes or ()))
+
+
+def session_of(unit: Unit) -> str:
+    """What units have in common that may run together; empty for one that runs alone."""
+    return {"ort": SESSION, "openvino": "openvino"}.get(unit.backend, "")
+
+
+def find_units(
+    graph: Graph,
+    nodes: Sequence[Node],
+    backends: Sequence[str],
+    algorithms: Sequence[str],
+    *,
+    strided: Sequence[bool],
+    together: Sequence[int | None] = (),
+    constants: Container[str] = (),
+) -> list[Unit]:
+    """The units of a graph that some output needs, each after those that it reads.
+
+    Args:
+        graph: of literal sizes.
+        nodes: those that are not constant, in order.
+        backends: by node.
+        algorithms: by node.
+        strided: by node, whether what runs it takes views.
+        together: by node, the number of its unit; ``None``, as for all by default, where it is one
+            by itself, or part of whatever its backend makes of its neighbours.
+        constants: values that are known when the plan is loaded.
+    """
+    by_output = {node.output: i for i, node in enumerate(nodes)}
+    in_region: set[int] = set()
+    units: list[tuple[int, Unit]] = []  # with the number of the last node
+    fused = _fused(graph, nodes, backends, together)
+    loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
+    for backend, allowed in _generators(nodes, loose):
+        for parts, views, outputs in _regions(graph, nodes, allowed):
+            if backend == CUDA:
+                parts, outputs = _written_in_place(graph, nodes, parts, outputs, strided=strided)
+            chosen = sorted(by_output[name] for name in {*parts, *views})
+            unit = Unit(
+                tuple(nodes[i] for i in chosen),
+                outputs,
+                backend,
+                "default",
+                is_strided=all(strided[by_output[name]] for name in parts),
+            )
+            if backend == CUDA and not has_cuda_kernel(graph, unit.parts, outputs):
+                continue
+            in_region.update(by_output[name] for name in parts)
+            units.append((chosen[-1], unit))
+    left: list[tuple[int, Unit]] = []
+    for i, node in enumerate(nodes):
+        if i not in in_region:
+            backend, algorithm, is_strided = backends[i], algorithms[i], strided[i]
+            if i not in fused and not _is_able(graph, node, backend, constants):
+                backend, algorithm, is_strided = "numpy", "default", takes_views("numpy")
+            unit = Unit((node,), (node.output,), backend, algorithm, is_strided=is_strided)
+            left.append((i, unit))
+    if together:
+        number_of = [
+            one if backends[i] != GENERATED or i in fused else None
+            for i, one in enumerate(together)
+        ]
+        left = list(_joined(graph, left, number_of, nodes))
+    units += left
+    return _needed([unit for _, unit in sorted(units, key=lambda one: one[0])], graph.outputs)
+
+
+def _fused(
+    graph: Graph,
+    nodes: Sequence[Node],
+    backends: Sequence[str],
+    together: Sequence[int | None],
+) -> frozenset[int]:
+    """Nodes that stand around a reduction or a window in one generated kernel, as was chosen."""
+    groups: dict[int, list[int]] = {}
+    for i, number in enumerate(together):
+        if number is not None and backends[i] == GENERATED:
+            groups.setdefault(number, []).append(i)
+    found: set[int] = set()
+    for group in groups.values():
+        parts = [nodes[i] for i in group]
+        if len(group) > 1 and not all(get_op(one.op).kind in _LOOSE for one in parts):
+            outputs = _read_outside(group, nodes, graph.outputs)
+            if outputs and is_eligible(graph, parts, outputs):
+                found.update(group)
+    return frozenset(found)
+
+
+def _read_outside(
+    group: Sequence[int], nodes: Sequence[Node], outputs: Sequence[str]
+) -> tuple[str, ...]:
+    """What others read of some nodes."""
+    inside = set(group)
+    read = {n for i, node in enumerate(nodes) if i not in inside for n in node.inputs}
+    read.update(outputs)
+    return tuple(nodes[i].output for i in group if nodes[i].output in read)
+
+
+def _joined(
+    graph: Graph,
+    units: Sequence[tuple[int, Unit]],
+    together: Sequence[int | None],
+    nodes: Sequence[Node],
+) -> Iterator[tuple[int, Unit]]:
+    """Units of one node, with those that one backend runs together as one."""
+    groups: dict[object, list[tuple[int, Unit]]] = {}
+    for i, unit in units:
+        number = together[i]
+        groups.setdefault(("alone", i) if number is None else number, []).append((i, unit))
+    for group in groups.values():
+        if len({(unit.backend, unit.algorithm) for _, unit in group}) > 1:
+            yield from group
+            continue
+        made = _read_outside([i for i, _ in group], nodes, graph.outputs) or group[-1][1].outputs
+        last, one = group[-1]
+        parts = tuple(part for _, unit in group for part in unit.parts)
+        if one.backend == CUDA and not has_cuda_kernel(graph, parts, made):
+            yield from group
+            continue
+        is_strided = all(unit.is_strided for _, unit in group)
+        yield last, replace(one, parts=parts, outputs=made, is_strided=is_strided)
+
+
+def _generators(
+    nodes: Sequence[Node], backends: Sequence[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Backends that generate kernels of regions, and the outputs of the nodes that may be in one.
+
+    On a GPU a Concat of what kernels of other kinds compute, or of parts of that, stays outside:
+    they write where it belongs from the beginning, and nothing is copied.
+    """
+    for backend in (GENERATED, CUDA):
+        own = {n.output for n, by in zip(nodes, backends, strict=True) if by == backend}
+        if backend == CUDA:
+            own -= _written_by_others(nodes, own)
+        if own:
+            yield backend, frozenset(own)
+
+
+def _written_by_others(nodes: Sequence[Node], own: Container[str]) -> set[str]:
+    """Concats that kernels outside of regions write parts of.
+
+    Of what they compute, a part is written where it belongs if it is at an end there; what is
+    copied anyway is copied by the kernel that computes its neighbours.
+    """
+    concats: set[str] = set()
+    others: set[str] = set()
+    parts: set[str] = set()
+    for node in nodes:
+        if node.op == "Slice" and (node.inputs[0] in others or node.inputs[0] in parts):
+            parts.add(node.output)
+        ends = (node.inputs[0], node.inputs[-1]) if node.op == "Concat" else ()
+        if node.op == "Concat" and not (others.isdisjoint(node.inputs) and parts.isdisjoint(ends)):
+            concats.add(node.output)
+        is_own = node.output in own and _is_chain(node)
+        if node.output in concats or not is_own:
+            others.add(node.output)
+    return concats
+
+
+def _written_in_place(
+    graph: Graph,
+    nodes: Sequence[Node],
+    parts: tuple[str, ...],
+    outputs: tuple[str, ...],
+    strided: Sequence[bool],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A region, and its outputs, without a Concat of what it computes, which is a view then.
+
+    A kernel that writes several results where they belong tells no part of a Concat from another,
+    so that threads need not, and what others compute can be written there as well. Results of
+    several extents take a kernel each, which is worth it where something would be copied.
+    """
+    by_output = {node.output: i for i, node in enumerate(nodes)}
+    inside = set(parts)
+    for name in outputs:
+        concat = nodes[by_output[name]]
+        if concat.op != "Concat" or any(name in nodes[by_output[one]].inputs for one in inside):
+            continue
+        own = [one for one in concat.inputs if one in inside]
+        others = [one for one in concat.inputs if one not in inside]
+        is_free = len(set(concat.inputs)) == len(concat.inputs) and all(
+            one in by_output
+            and strided[by_output[one]]
+            and nodes[by_output[one]].op not in ("Slice", "Reshape", "Transpose")
+            and sum(node.op == "Concat" and one in node.inputs for node in nodes) == 1
+            for one in concat.inputs
+        )
+        shapes = {graph.types[one] for one in own}
+        if own and is_free and (others or len(shapes) == 1):
+            parts = tuple(one for one in parts if one != name)
+            outputs = tuple(dict.fromkeys([*(one for one in outputs if one != name), *own]))
+            inside.remove(name)
+    return parts, outputs
+
+
+def _is_chain(node: Node) -> bool:
+    """Whether regions take the operator of a node in."""
+    return get_op(node.op).kind in ("pointwise", "movement")
+
+
+def _regions(
+    graph: Graph, nodes: Sequence[Node], allowed: Container[str]
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
+    """Nodes of regions, those that they read through, and what others read of them."""
+    made = {node.output for node in nodes}
+    leaves = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
+    # A node is known by its output; weights are read like all else.
+    named = tuple(replace(node, name="", sources=(node.output,)) for node in nodes)
+    bare = replace(
+        graph, inputs=tuple(leaves), nodes=named, constants={}, parameters=frozenset(), model=None
+    )
+    for region in regions(bare, allowed=allowed, fewest=1):
+        yield region.nodes, region.views, region.outputs
+
+
+def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -> bool:
+    """Whether a backend of few operators has a kernel for a node."""
+    if backend == CUDA:
+        return has_cuda_kernel(graph, (node,), (node.output,))
+    if backend == GENERATED:
+        return is_eligible(graph, (node,), (node.output,))
+    return backend != NATIVE or is_native(graph, node, constants)
+
+
+def is_native(graph: Graph, node: Node, constants: Container[str]) -> bool:
+    """Whether one of our own kernels computes a node."""
+    names = tuple(dict.fromkeys(node.inputs))  # a launch reads each value once
+    types = [graph.tensor_type(name) for name in names]
+    if None in types:
+        return False
+    operands = tuple(
+        Operand(type_, name in constants)
+        for name, type_ in zip(names, types, strict=True)
+        if type_ is not None
+    )
+    step = Step(node.op, node.attrs, tuple(map(names.index, node.inputs)))
+    return can_run(Kernel(operands, (step,), (len(operands),)))
+
+
+def _needed(units: Sequence[Unit], outputs: Sequence[str]) -> list[Unit]:
+    """The units that outputs need, in an order in which they can run."""
+    producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
+    above = [[producer[n] for n in unit.reads if n in producer] for unit in units]
+    needed: set[int] = set()
+    stack = [producer[name] for name in outputs if name in producer]
+    while stack:
+        if (i := stack.pop()) not in needed:
+            needed.add(i)
+            stack += above[i]
+    done: dict[int, Unit] = {}
+    for start in sorted(needed):
+        stack = [start]
+        while stack:
+            i = stack[-1]
+            missing = [one for one in above[i] if one not in done]
+            if i in done or not missing:
+                done.setdefault(stack.pop(), units[i])
+            else:
+                stack += missing
+    return list(done.values())

@@ -1,0 +1,295 @@
+"""Forms in the extraction problem: where values are made, where they are read, and conversions.
+
+For each class and form there are up to two classes of the problem: the value **made** in the form,
+by a kernel that writes it there, and the value to be **read** in it, as it was made or converted
+from what was made in another one. So no conversion reads a converted value, conversions form no
+cycles, and each is paid once however many kernels read what it makes.
+
+Before that, forms that cannot be better are left out (`settled_forms`). Most kernels do not mind
+the form, which otherwise makes the bounds of the extraction weak. What a sum over kernels cannot
+say is priced optimistically elsewhere: calls that kernels of one session share, views that are in
+conflict, what runs side by side.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eqsat_opt.extract.problem import FloatArray
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.ir.values.forms import Form
+from eqsat_opt.runtime.backends.protocol import Implementation, Offer
+from eqsat_opt.select.tiling.candidates import CONSTANT, JOINT, Candidate, Selected
+
+__all__ = [
+    "Conversion",
+    "ConvertedValue",
+    "FormClasses",
+    "MadeValue",
+    "Placed",
+    "Value",
+    "Way",
+    "form_classes",
+    "settled_forms",
+    "ways_of",
+]
+
+Value = tuple[int, Form | None]
+"""A class in a form; ``None`` for a constant, which is packed beforehand into any."""
+
+Row = Sequence[float] | FloatArray
+"""Costs by metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The offers for a candidate that read and write the same forms.
+
+    Attributes:
+        reads: values.
+        writes: form of what it computes.
+        offers: their numbers; empty for what runs nothing that is priced.
+    """
+
+    reads: tuple[Value, ...]
+    writes: Form | None
+    offers: tuple[int, ...] = ()
+
+    def values(self, cls: int) -> Iterator[Value]:
+        """All that have a form; ``cls`` is what it computes."""
+        yield from (value for value in (*self.reads, (cls, self.writes)) if value[1] is not None)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A value that is read in another form than it was made in.
+
+    Attributes:
+        cls: the class.
+        made, read: the forms.
+        kernel: a copy from one to the other.
+        implementations: of it, each with the name of its backend.
+    """
+
+    cls: int
+    made: Form
+    read: Form
+    kernel: Kernel
+    implementations: tuple[tuple[str, Implementation], ...]
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """Who can do it, and how."""
+        return tuple(Offer(self.kernel, name, how) for name, how in self.implementations)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeValue:
+    """A class that is computed in a form."""
+
+    cls: int
+    form: Form
+    run: Selected
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedValue:
+    """A class that is converted, by one implementation of a backend."""
+
+    cls: int
+    made: Form
+    form: Form
+    backend: str
+    implementation: Implementation
+
+
+Placed = tuple[MadeValue | ConvertedValue, ...]
+"""Everything that runs, operands first. A class may be made in several forms, each by a kernel of
+its own, where that is cheaper than to convert it."""
+
+
+def ways_of(
+    item: Candidate,
+    implementations: Sequence[Implementation],
+    is_const: Callable[[int], bool],
+    interface: Form,
+    made: Mapping[int, Iterable[Form]],
+) -> tuple[Way, ...]:
+    """The offers for a candidate, by the forms that they read and write.
+
+    What has no price, and offers that say no forms, read and write that of the model's inputs and
+    outputs. An offer that would leave the results of one kernel in different forms is none.
+
+    Args:
+        item: the candidate.
+        implementations: of it.
+        is_const: whether a class is constant.
+        interface: form of the model's inputs and outputs.
+        made: forms of kernels with several results, by their pseudo-classes.
+    """
+    if item.kind in CONSTANT:
+        return (Way(tuple((cls, None) for cls in item.reads), None),)
+    if item.kind == "part":
+        (whole,) = item.reads
+        return tuple(Way(((whole, form),), form) for form in made[whole])
+
+    def value(cls: int, form: Form) -> Value:
+        return cls, None if is_const(cls) else form
+
+    found: dict[tuple[tuple[Value, ...], Form], list[int]] = {}
+    for number, how in enumerate(implementations):
+        if len(set(how.writes)) > 1 and item.kind in JOINT:
+            continue
+        forms = how.reads or (interface,) * len(item.operands)
+        operands = zip(item.operands, forms, strict=True)
+        reads = tuple(dict.fromkeys(value(ref.cls, form) for ref, form in operands))
+        found.setdefault((reads, how.writes[0] if how.writes else interface), []).append(number)
+    if not implementations:
+        reads = tuple(value(cls, interface) for cls in item.reads)
+        return (Way(reads, interface),)
+    return tuple(Way(reads, form, tuple(offers)) for (reads, form), offers in found.items())
+
+
+def settled_forms(
+    items: Iterable[tuple[int, Sequence[tuple[Way, Sequence[Row]]]]],
+    demanded: Iterable[Value],
+) -> dict[int, Form]:
+    """Classes whose value is best made and read in one form alone.
+
+    Classes are linked by candidates that can run in several forms. Where all else that touches a
+    component of them, and what is demanded of it, wants one form, and its candidates cost least in
+    that form in every metric, each solution can be moved there without costing more: what was
+    converted within the component no longer is, and of a class that was made in two forms what was
+    made first stays. That is exact for all that rises with the metrics, so not for a ratio.
+
+    Args:
+        items: for each candidate its class, and its ways with the costs of their offers.
+        demanded: values that are wanted as they are, whatever makes them.
+
+    Returns:
+        Class to form, for the classes of such components.
+    """
+    linked = _Groups()
+    demands = list(demanded)
+    free = []
+    for cls, ways in items:
+        values = [set(way.values(cls)) for way, _ in ways]
+        fixed = set.intersection(*values) if values else set()
+        demands += fixed
+        values = [value - fixed for value in values]
+        touched = {one for value in values for one, _ in value}
+        if touched:
+            linked.join(touched)
+            free.append((touched, ways, values))
+    wanted: dict[int, set[Form]] = defaultdict(set)
+    members: dict[int, set[int]] = defaultdict(set)
+    for cls, form in demands:
+        if form is not None:
+            wanted[linked.first(cls)].add(form)
+            members[linked.first(cls)].add(cls)
+    spoilt = set()
+    for touched, ways, values in free:
+        group = linked.first(min(touched))
+        members[group] |= touched
+        forms = wanted[group]
+        if len(forms) != 1 or not _costs_least(ways, values, next(iter(forms))):
+            spoilt.add(group)
+    return {
+        cls: next(iter(forms))
+        for group, forms in wanted.items()
+        if len(forms) == 1 and group not in spoilt
+        for cls in members[group]
+    }
+
+
+class _Groups:
+    """Classes that are linked; each group is called by one of its members."""
+
+    def __init__(self) -> None:
+        self._above: dict[int, int] = {}
+
+    def first(self, cls: int) -> int:
+        """The name of the group of a class."""
+        above = self._above
+        while (next_ := above.get(cls, cls)) != cls:
+            above[cls] = above.get(next_, next_)
+            cls = next_
+        return cls
+
+    def join(self, classes: Iterable[int]) -> None:
+        """Link classes."""
+        names = {self.first(cls) for cls in classes}
+        self._above.update(dict.fromkeys(names, min(names)))
+
+
+def _costs_least(
+    ways: Sequence[tuple[Way, Sequence[Row]]], values: Sequence[set[Value]], form: Form
+) -> bool:
+    """Whether each way has in a form alone an offer that costs no more in any metric."""
+    pure = [
+        row
+        for (_, rows), touched in zip(ways, values, strict=True)
+        if all(one == form for _, one in touched)
+        for row in rows
+    ]
+    return all(
+        any(all(a <= b for a, b in zip(row, other, strict=True)) for row in pure)
+        for _, rows in ways
+        for other in rows
+    )
+
+
+@dataclass(frozen=True)
+class FormClasses:
+    """The classes of a problem over forms.
+
+    Attributes:
+        count: of classes.
+        made: the class of a value as a kernel makes it.
+        read: the class of a value as kernels read it.
+        value_of: the value of each class, and whether it is only read in that form.
+    """
+
+    count: int
+    made: Mapping[Value, int]
+    read: Mapping[Value, int]
+    value_of: Mapping[int, tuple[Value, bool]] = field(repr=False)
+
+
+def form_classes(
+    n_classes: int, made: Iterable[Value], read: Iterable[Value], converted: Iterable[Value]
+) -> FormClasses:
+    """Number the classes: the first one of each class of the e-graph keeps its number.
+
+    Args:
+        n_classes: of the e-graph, pseudo-classes included.
+        made: values that some candidate makes.
+        read: values that some candidate reads.
+        converted: values that some conversion gives; only these differ from what is made.
+    """
+    changed = set(converted)
+    numbers: dict[tuple[Value, bool], int] = {}
+    taken: set[int] = set()
+    count = n_classes
+
+    def number(value: Value, is_read: bool) -> int:
+        nonlocal count
+        key = (value, is_read and value in changed)
+        if key not in numbers:
+            if value[0] in taken:
+                numbers[key], count = count, count + 1
+            else:
+                numbers[key] = value[0]
+                taken.add(value[0])
+        return numbers[key]
+
+    read_numbers = {value: number(value, True) for value in sorted(set(read), key=_by_form)}
+    made_numbers = {value: number(value, False) for value in sorted(set(made), key=_by_form)}
+    value_of = {one: key for key, one in numbers.items()}
+    return FormClasses(count, made_numbers, read_numbers, value_of)
+
+
+def _by_form(value: Value) -> tuple[int, str]:
+    return value[0], "" if value[1] is None else str(value[1])

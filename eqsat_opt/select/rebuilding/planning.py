@@ -1,0 +1,424 @@
+"""From a choice to plans: who may run which node, lowered and priced as whole plans.
+
+What the sum of an extraction cannot say (calls that a segment shares, layouts that a cut destroys,
+launches that become one call) is settled here: a graph is lowered in several placements, and each
+is priced by simulating it on the times of its launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.graph.graph import Graph, Node
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.backends.analytic.backend import VIEW
+from eqsat_opt.runtime.backends.cublaslt.backend import CUBLASLT
+from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
+from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
+from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC
+from eqsat_opt.runtime.backends.cudnn.products import ProductSpec
+from eqsat_opt.runtime.backends.cudnn.spec import site_of
+from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA
+from eqsat_opt.runtime.backends.gpu import runner_of
+from eqsat_opt.runtime.backends.launched import LAUNCHED
+from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.ort.launcher import WITHOUT_SPINNING
+from eqsat_opt.runtime.backends.protocol import DEFAULT
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+from eqsat_opt.runtime.plan.constants import Tensors
+from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
+from eqsat_opt.runtime.planning.fusion_groups import is_native
+from eqsat_opt.runtime.planning.planner import HOST, make_plan, static_graph
+from eqsat_opt.select.rebuilding.assignment import Assigned, PlacedGraph, assigned
+from eqsat_opt.select.tiling.candidates import Selected
+
+__all__ = [
+    "AS_CHOSEN",
+    "SESSION",
+    "Draft",
+    "Placement",
+    "drafts",
+    "in_parallel",
+    "placements",
+    "planned_for",
+    "planned_here",
+    "simulated_us",
+]
+
+_HOST_PROFILE = "xeon"
+"""By whose analytic times segments are long enough for several threads."""
+
+SESSION = "one session"
+"""The placement of a whole graph in one session of onnxruntime."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Who runs each node.
+
+    Attributes:
+        name: for people.
+        backend_of: by node.
+        algorithm: of those that a session runs.
+    """
+
+    name: str
+    backend_of: Callable[[Node], str]
+    algorithm: str = "default"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan that may be chosen.
+
+    Attributes:
+        graph: name of the graph that it computes.
+        placement: name of the placement.
+        plan: itself.
+    """
+
+    graph: str
+    placement: str
+    plan: Plan
+
+    @property
+    def name(self) -> str:
+        """Of the plan in a race."""
+        return f"plan of {self.graph}, {self.placement}"
+
+
+def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Iterator[Placement]:
+    """Ways to share a graph among backends; the first is one session, where there is ``ort``.
+
+    Several runtimes that each have threads of their own fight for the cores, so with more threads
+    than one nothing is mixed here; see `in_parallel` for what is long enough.
+
+    Args:
+        graph: of what is planned.
+        backends: that may be used.
+        threads: of a session.
+    """
+    if "ort" in backends:
+        algorithm = "default" if threads == 1 else f"{threads} threads"
+        yield Placement(SESSION, lambda node: "ort", algorithm)
+        if threads > 1:
+            return
+    if "openvino" in backends:
+        yield Placement("openvino", lambda node: "openvino")
+    others = [name for name in ("ort", "numpy") if name in backends] or ["numpy"]
+    for rest in others:
+        for own in ("native", ""):
+            kinds = [name for name in ("generated", own) if name and name in backends]
+            if own in backends or not own:
+                chosen = tuple(kinds)
+                if chosen or rest != "ort":
+                    names = ", ".join((*chosen, rest))
+                    yield Placement(names, _sharing(graph, chosen, rest, backends))
+
+
+def _sharing(
+    graph: Graph, chosen: Collection[str], rest: str, backends: Collection[str]
+) -> Callable[[Node], str]:
+    """Own kernels where there are any, generated ones for elementwise operators and movements."""
+
+    def backend_of(node: Node) -> str:
+        if "native" in chosen and is_native(graph, node, graph.constants):
+            return "native"
+        kind = get_op(node.op).kind
+        is_float = all(
+            type_ is not None and type_.dtype == "float32"
+            for type_ in map(graph.tensor_type, (*node.inputs, node.output))
+        )
+        if "generated" in chosen and is_float and kind in ("pointwise", "movement"):
+            return "generated"
+        # NumPy has fast products and no fast convolutions.
+        is_slow = kind not in ("pointwise", "movement") and node.op != "MatMul"
+        return "ort" if rest == "numpy" and is_slow and "ort" in backends else rest
+
+    return backend_of
+
+
+def drafts(
+    graphs: Mapping[str, Graph],
+    tensors: Tensors,
+    backends: Collection[str],
+    *,
+    sizes: Mapping[str, int],
+    threads: int = 1,
+    target: str = HOST,
+) -> Iterator[Draft]:
+    """All plans of some graphs, equal ones once.
+
+    Args:
+        graphs: by name.
+        tensors: that the model stores.
+        backends: that may be used.
+        sizes: of symbolic dimensions.
+        threads: of a session.
+        target: the processor here, or the profile of another one.
+
+    Raises:
+        OptionError: a size is not given.
+        PlanError: a graph cannot stand in a plan.
+    """
+    seen: list[Plan] = []
+    for name, given in graphs.items():
+        graph = static_graph(given, sizes)  # who can run a node is a matter of its sizes
+        for placement in _all_placements(graph, backends, threads):
+            algorithm = placement.algorithm
+            made = make_plan(
+                graph,
+                tensors,
+                placement.backend_of,
+                algorithm_of=lambda node, algorithm=algorithm: algorithm,  # type: ignore[misc]
+                sizes=sizes,
+                target=target,
+            )
+            is_mixed = threads > 1 and placement.name != SESSION
+            plan = in_parallel(made, threads) if is_mixed else made
+            if plan is not None and plan not in seen:
+                seen.append(plan)
+                yield Draft(name, placement.name, plan)
+
+
+def _all_placements(graph: Graph, backends: Collection[str], threads: int) -> Iterator[Placement]:
+    yield from placements(graph, backends, threads)
+    if threads > 1 and "ort" in backends:
+        own = [name for name in backends if name != "openvino"]
+        yield from (one for one in placements(graph, own) if one.name != SESSION)
+
+
+_LONG_US = 1000.0
+"""Threads that do not spin take tens of microseconds to wake up: a segment has to be longer."""
+
+
+def in_parallel(plan: Plan, threads: int) -> Plan | None:
+    """The plan with several threads in each session; ``None`` where they are too short for that.
+
+    Args:
+        plan: of sessions on one thread, and of launches beside them.
+        threads: of each session; they do not spin, since what runs between sessions needs the
+            cores as well.
+    """
+    profile = load_profile(_HOST_PROFILE)
+    sessions = [launch for launch in plan.launches if launch.backend == "ort"]
+    if not sessions or any(profile.kernel_us(one.body) < _LONG_US for one in sessions):
+        return None
+    algorithm = f"{threads} threads {WITHOUT_SPINNING}"
+    return replace(
+        plan,
+        launches=tuple(
+            replace(one, algorithm=algorithm) if one.backend == "ort" else one
+            for one in plan.launches
+        ),
+    )
+
+
+AS_CHOSEN = "as chosen"
+"""The placement of an extraction: kernels, algorithms and layouts as they were priced together."""
+
+_ANALYTIC = "analytic"
+
+_LIBRARIES = frozenset({CUDNN, CUBLASLT})
+
+
+def planned_for(
+    target: str,
+    graphs: Mapping[str, PlacedGraph],
+    tensors: Tensors,
+    *,
+    sizes: Mapping[str, int],
+    streams: int = 1,
+    precision: Precision = Precision.STRICT,
+) -> Iterator[Draft]:
+    """Plans for a device that is not here, each with the kernels that were chosen for it.
+
+    Args:
+        target: a device profile.
+        graphs: by name, as the extraction placed them.
+        tensors: that the model stores.
+        sizes: of symbolic dimensions.
+        streams: how many at most.
+        precision: the policy that kernels were chosen under.
+
+    Raises:
+        OptionError: a size is not given, or there is no such device.
+        PlanError: a graph cannot stand in a plan.
+    """
+    is_gpu = load_profile(target).description is not None
+    way, fallback = (_on_gpu, _generated) if is_gpu else (_elsewhere, _nobody)
+    for name, graph in graphs.items():
+        chosen = assigned(graph, fallback, way)
+        lower = partial(
+            _as_chosen,
+            tensors=tensors,
+            sizes=sizes,
+            target=target,
+            streams=streams,
+            precision=precision,
+        )
+        plan = lower(chosen)
+        while is_gpu and (refused := _refused(plan)):
+            chosen = _without(chosen, refused)
+            plan = lower(chosen)
+        yield Draft(name, AS_CHOSEN, _on_views(plan) if is_gpu else plan)
+
+
+def _on_views(plan: Plan) -> Plan:
+    """The plan without engines that were chosen for dense images and shall run on parts of others.
+
+    Some architectures have other engines there (9.19 on compute capability 7.5).
+    """
+    launches = []
+    for launch in plan.launches:
+        if launch.backend == CUDNN:
+            dense = site_of(launch.body, precision=launch.precision)
+            if dense is None or isinstance(dense.spec, ProductSpec):
+                pass  # kernels of products are compiled for the memory that they are given
+            elif dense != site_of_launch(launch, plan.buffer_of):
+                launch = replace(launch, algorithm=HEURISTIC)
+        launches.append(launch)
+    return replace(plan, launches=tuple(launches))
+
+
+def _refused(plan: Plan) -> frozenset[str]:
+    """What launches compute that their library does not take on the memory of the plan."""
+    found: set[str] = set()
+    for launch in plan.launches:
+        if launch.backend in _LIBRARIES:
+            try:
+                load_launcher(launch.backend).prepare([launch], plan.buffer_of)
+            except RuntimeFailed:
+                found.update(launch.writes)
+    return frozenset(found)
+
+
+def _without(one: Assigned, refused: Collection[str]) -> Assigned:
+    """The same, but kernels are generated for what libraries refuse.
+
+    Of a convolution with its epilogue that is the epilogue alone: the convolution by itself stays,
+    and what it computes lies as the result of both.
+    """
+    nodes = one.graph.nodes
+    result_of = {
+        unit: node.output
+        for node in nodes
+        if node.output in refused and (unit := one.unit_of(node)) is not None
+    }
+    changed = {name: name for name in refused}
+    for node in nodes:
+        unit = one.unit_of(node)
+        if unit is not None and unit in result_of:
+            changed[node.output] = result_of[unit]
+    kept = {
+        node.output
+        for node in nodes
+        if changed.get(node.output, node.output) != node.output
+        and (get_op(node.op).kind, one.backend_of(node)) == ("contraction", CUDNN)
+    }
+
+    def runner(node: Node) -> tuple[str, str]:
+        if node.output in kept:
+            return CUDNN, HEURISTIC
+        if node.output in changed:
+            return CUDA, DEFAULT.algorithm
+        return one.backend_of(node), one.algorithm_of(node)
+
+    return replace(
+        one,
+        backend_of=lambda node: runner(node)[0],
+        algorithm_of=lambda node: runner(node)[1],
+        workspace_of=lambda node: (
+            one.workspace_of(node) if runner(node)[0] in _LIBRARIES else DEFAULT.workspace_bytes
+        ),
+        precision_of=lambda node: (
+            one.precision_of(node) if runner(node)[0] in _LIBRARIES else Precision.STRICT
+        ),
+        unit_of=lambda node: None if node.output in changed else one.unit_of(node),
+        form_of=lambda name: one.form_of(changed.get(name, name)),
+    )
+
+
+def planned_here(
+    graphs: Mapping[str, PlacedGraph], tensors: Tensors, *, sizes: Mapping[str, int]
+) -> Iterator[Draft]:
+    """Plans for this machine, each with the kernels that were chosen for it in one problem.
+
+    Args:
+        graphs: by name, as the extraction placed them.
+        tensors: that the model stores.
+        sizes: of symbolic dimensions.
+
+    Raises:
+        OptionError: a size is not given.
+        PlanError: a graph cannot stand in a plan.
+    """
+    for name, graph in graphs.items():
+        chosen = assigned(graph, _session, _here)
+        yield Draft(name, AS_CHOSEN, _as_chosen(chosen, tensors, sizes))
+
+
+def _elsewhere(run: Selected) -> tuple[str, str]:
+    """Kernel by kernel, by whatever backend its price was recorded."""
+    algorithm = run.implementation.algorithm
+    # What is no view after all is a copy.
+    return _ANALYTIC, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
+
+
+def _on_gpu(run: Selected) -> tuple[str, str]:
+    """Kernel by kernel, by the backend that offered it."""
+    return runner_of(_elsewhere(run)[1])
+
+
+def _generated(node: Node) -> str:
+    return CUDA
+
+
+def _nobody(node: Node) -> str:
+    return _ANALYTIC
+
+
+def _session(node: Node) -> str:
+    return "ort"
+
+
+def _here(run: Selected) -> tuple[str, str]:
+    """Launches by their own names; what runs in a session may be computed otherwise there later."""
+    name = run.backend.removeprefix(LAUNCHED)
+    return (name if name != run.backend else "ort"), DEFAULT.algorithm
+
+
+def _as_chosen(
+    one: Assigned,
+    tensors: Tensors,
+    sizes: Mapping[str, int],
+    *,
+    target: str = HOST,
+    streams: int = 1,
+    precision: Precision = Precision.STRICT,
+) -> Plan:
+    return make_plan(
+        one.graph,
+        tensors,
+        one.backend_of,
+        algorithm_of=one.algorithm_of,
+        workspace_of=one.workspace_of,
+        precision_of=one.precision_of,
+        is_strided=one.is_strided,
+        unit_of=one.unit_of,
+        form_of=one.form_of,
+        sizes=sizes,
+        streams=streams,
+        target=target,
+        precision=precision,
+    )
+
+
+def simulated_us(plan: Plan, times_us: list[float], profile: DeviceProfile) -> float:
+    """When the last launch ends, µs, if each takes its time and streams run side by side."""
+    return makespan_us(schedule_of(plan), times_us, profile.event_us.value)

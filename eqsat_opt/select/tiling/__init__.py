@@ -1,0 +1,3 @@
+"""Tiling: the kernels that could compute each e-class."""
+
+__all__: list[str] = []

@@ -1,0 +1,158 @@
+"""What an original computes on random inputs and on those where errors show, computed once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.errors import ModelError, RuntimeFailed
+from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import SandboxDied
+from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
+from eqsat_opt.validation.own_movement import OwnMovement
+from eqsat_opt.validation.trials import Draft
+
+__all__ = ["Reference", "Trial"]
+
+_BUILDS, _RUNS = 2, 7
+"""How often the shortest race builds each entrant and the original's twin, and how often it runs
+them in all."""
+
+_RUNS_LEFT = 10
+"""Runs of a model that have to fit before the deadline for one more to be of use."""
+
+_MOVING_BUILDS, _MOVING_RUNS = 4, 24
+"""What learning how the original moves takes, in sessions and runs of a default session."""
+
+_MAX_DEATHS = 3
+"""Of a sandbox; a model that dies so often on drafts is not worth the seconds of more."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A draft on which the original runs."""
+
+    draft: Draft
+    feeds: Feeds
+    outputs: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Inputs and the outputs of the original, computed once.
+
+    Attributes:
+        names: of the outputs.
+        feeds, outputs: random inputs of one size, and what they give.
+        trials: further inputs.
+        model: the original, to look between its quantisations; ``None`` for outputs alone.
+        build_s: seconds to load it and run it for the first time.
+        run_s: seconds of its quickest run.
+        own: how far the original moves by itself; ``None`` where that is not to be known.
+        deadline: beyond which nothing more is looked at than a first comparison needs.
+    """
+
+    names: tuple[str, ...]
+    feeds: tuple[Feeds, ...]
+    outputs: tuple[tuple[Any, ...], ...]
+    trials: tuple[Trial, ...] = ()
+    model: ModelSource | None = None
+    build_s: float = 0.0
+    run_s: float = 0.0
+    own: OwnMovement | None = field(default=None, compare=False)
+    deadline: Deadline | None = None
+
+    @property
+    def entrant_s(self) -> float:
+        """Seconds that the shortest race needs for each session that takes part."""
+        run_s = min(self.run_s, self.build_s)
+        return _BUILDS * (self.build_s - run_s) + _RUNS * run_s
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelSource,
+        options: OrtOptions,
+        seeds: Sequence[int],
+        sizes: Mapping[str, int] | None = None,
+        *,
+        drafts: Iterable[Draft] = (),
+        drafts_s: float = math.inf,
+        open_session: OpenSession = OrtSession,
+        deadline: Deadline | None = None,
+    ) -> Reference:
+        """Run the original on one random input per seed, and on drafts.
+
+        Args:
+            model: the original.
+            options: how it runs.
+            seeds: of random inputs.
+            sizes: of symbolic dimensions.
+            drafts: further inputs; those on which the original does not run are left out.
+            drafts_s: seconds after which no further draft is tried.
+            open_session: how models are loaded.
+            deadline: further inputs are only tried where several runs more would fit.
+
+        Raises:
+            RuntimeFailed: the original does not run on any random input.
+            OutOfTime: ``open_session`` has a deadline, which struck.
+        """
+        start = time.perf_counter()
+        session = open_session(model, options)
+        build_s, run_s = 0.0, math.inf
+        specs = input_specs(model)
+        feeds: list[Feeds] = []
+        outputs: list[tuple[Any, ...]] = []
+        failure: RuntimeFailed | None = None
+        for seed in seeds:
+            if feeds and deadline is not None and deadline.left_s < _RUNS_LEFT * run_s:
+                break
+            drawn = random_inputs(specs, seed, sizes_for(specs, sizes or {}))
+            began = time.perf_counter()
+            try:
+                outputs.append(tuple(session.run(drawn)))
+            except RuntimeFailed as error:
+                failure = failure or error
+            else:
+                feeds.append(drawn)
+                build_s = build_s or time.perf_counter() - start
+                run_s = min(run_s, time.perf_counter() - began)
+        if failure is not None and not feeds:
+            raise failure
+        names = tuple(session.output_names)
+        trials = tuple(_trials(session, drafts, Deadline.after(drafts_s)))
+        return cls(
+            names=names,
+            feeds=tuple(feeds),
+            outputs=tuple(outputs),
+            trials=trials,
+            model=model,
+            build_s=build_s,
+            run_s=run_s,
+            own=OwnMovement(model, options, open_session),
+            deadline=deadline,
+        )
+
+    def has_time(self, share: float) -> bool:
+        """Whether learning how the original moves takes no more than a share of the time left."""
+        needed_s = _MOVING_BUILDS * self.build_s + _MOVING_RUNS * self.run_s
+        return self.deadline is None or needed_s <= share * self.deadline.left_s
+
+
+def _trials(session: Runner, drafts: Iterable[Draft], deadline: Deadline) -> Iterator[Trial]:
+    deaths = 0
+    for draft in drafts:
+        if deadline.expired or deaths == _MAX_DEATHS:
+            return
+        try:
+            feeds = draft.draw(0)
+            yield Trial(draft, feeds, tuple(session.run(feeds)))
+        except SandboxDied:
+            deaths += 1
+        except (RuntimeFailed, ModelError):
+            continue

@@ -1,0 +1,254 @@
+"""`python -m benchmarks.papers`: verdicts, and that its tables can be run."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.papers import __main__ as papers
+from eqsat_opt import api
+from eqsat_opt.errors import OptionError
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.comparison import CompareSettings, parse_budget
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "said"),
+    [
+        ((10.0, 8.0), (100.0, 82.0), ""),
+        ((10.0, 8.0), (100.0, 65.0), ""),
+        ((10.0, 8.0), (100.0, 60.0), "ours falls to 0.600, the paper's falls to 0.800"),
+        ((10.0, 8.0), (100.0, 95.0), "ours falls to 0.950, the paper's falls to 0.800"),
+        ((10.0, 8.0), (100.0, 100.2), "ours stays at 1.002, the paper's falls to 0.800"),
+        ((10.0, 8.0), (100.0, 110.0), "ours rises to 1.100"),
+        ((8.0, 10.0), (80.0, 98.0), ""),
+        ((10.0, 10.0), (80.0, 80.1), ""),
+        ((10.0, 8.0), (0.0, 0.0), "no ratio"),
+        ((10.0, 8.0), (float("inf"), 1.0), "no ratio"),
+    ],
+)
+def test_a_change(paper: tuple[float, float], ours: tuple[float, float], said: str) -> None:
+    found = papers.change(paper, ours)
+    assert (said in found) if said else not found
+
+
+@pytest.mark.parametrize(
+    ("ours", "said"),
+    [
+        ((3.0, 2.0, 2.0), ""),
+        ((3.0, 2.0, 2.005), ""),
+        ((3.0, 2.0, 2.1), "b is below c here, and equal to it in the paper"),
+        ((2.0, 2.0, 2.0), "a is equal to b here, and above it in the paper"),
+    ],
+)
+def test_an_order(ours: tuple[float, ...], said: str) -> None:
+    paper = {"a": 9.5, "b": 8.8, "c": 8.8}
+    assert papers.order(paper, dict(zip(paper, ours, strict=True))) == said
+
+
+def figures() -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for table in papers.tables():
+        given = tomllib.loads((papers.FOLDER / f"{table}.toml").read_text(encoding="utf-8"))
+        assert given["title"]
+        assert "20" in given["source"]  # a year
+        found += [(table, {**given.get("compare", {}), **one}) for one in given["figure"]]
+    return found
+
+
+def require_sides(one: dict[str, Any]) -> None:
+    """Each side is a comparison of one method; a figure that is a number names them."""
+    assert one["metric"]
+    assert one["model"].removeprefix("zoo:").partition("@")[0] in zoo.names()
+    assert isinstance(one["paper"], str) or one["paper"].keys() >= one["sides"].keys()
+    for side in one["sides"].values():
+        assert side.keys() <= {*papers._SETTINGS, *papers._OPTIONS}
+        given = {**one, **side}
+        (method,) = given["methods"]
+        assert given.get("set", {}).keys() <= {method}
+        names = ("device", "level", "objective", "measure")
+        CompareSettings(
+            (method,),
+            given.get("set", {}),
+            **{name: given[name] for name in names if name in given},
+        )
+
+
+def test_what_never_rises() -> None:
+    assert not papers.falling({"a": 3.0, "b": 2.0, "c": 2.001})
+    assert papers.falling({"a": 3.0, "b": 2.0, "c": 2.1}) == "c is above b"
+
+
+def test_every_figure_can_be_told() -> None:
+    """Its model, metric and settings exist; one that is not run says why."""
+    assert {table for table, _ in figures()} == set(papers.tables()) > {"metaflow", "ocggs"}
+    keys = {"where", "what", "paper", "why", "model", "metric", "method", "unit", "our_unit"}
+    keys |= {"must_end", "variants", "sides", *papers._SETTINGS, *papers._OPTIONS}
+    for table, one in figures():
+        assert one.keys() <= keys, table
+        assert one["where"]
+        if "sides" in one:
+            require_sides(one)
+            continue
+        if isinstance(one["paper"], str):
+            assert one["why"]
+            continue
+        assert one["model"].removeprefix("zoo:").partition("@")[0] in zoo.names()
+        is_order = isinstance(one["paper"], dict)
+        used = one["paper"] if is_order and "variants" not in one else [one["method"]]
+        assert set(used) <= set(one["methods"])
+        assert len(one["paper"]) >= 2
+        settings: dict[str, Any] = {
+            name: one[name] for name in ("device", "level", "objective") if name in one
+        }
+        settings["budget"] = parse_budget([one["budget"]])
+        parameters = {k: v for k, v in one.get("set", {}).items() if k in one["methods"]}
+        assert parameters == one.get("set", {})
+        if one.get("objective") == "energy":
+            # No profile that ships has a model of it: the table brings its own.
+            with pytest.raises(OptionError, match="tells no energy"):
+                CompareSettings(tuple(one["methods"]), parameters, **settings)
+            settings["energy_model"] = str(papers.FOLDER / one["energy_model"])
+        variants = one.get("variants", {"": {}})
+        if "variants" in one:
+            assert list(variants) == (list(one["paper"]) if is_order else ["before", "after"])
+        for varied in variants.values():
+            every = {**parameters, one["method"]: varied} if varied else parameters
+            CompareSettings(tuple(one["methods"]), every, **settings)
+
+
+def test_a_table_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'title = "Some paper"\nsource = "2022"\n[[figure]]\nwhere = "§1"\nwhat = "speed"\n'
+    (tmp_path / "some.toml").write_text(f'{text}paper = "twice"\nwhy = "no such device"\n')
+    monkeypatch.setattr(papers, "FOLDER", tmp_path)
+    output = tmp_path / "out.json"
+    monkeypatch.setattr(sys, "argv", ["papers", "some", "--json", str(output)])
+    papers.main()
+    assert "## Some paper" in capsys.readouterr().out
+    (found,) = json.loads(output.read_text(encoding="utf-8"))["some"]
+    assert (found["verdict"], found["why"]) == ("not comparable", "no such device")
+    monkeypatch.setattr(sys, "argv", ["papers", "tables"])
+    with pytest.raises(SystemExit, match="there is no table 'tables'; choose from some"):
+        papers.main()
+
+
+def test_a_figure_of_several_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat_opt.lab.experiments import whole, worker
+
+    monkeypatch.setattr(whole, "run_apart", worker.run_here)
+    common = {"methods": ["metaflow"], "rules": "matmul/assoc", "budget": "20", "device": "v100"}
+    given: dict[str, Any] = {
+        "where": "Figure 1",
+        "what": "chain",
+        "model": "zoo:weight_chain@tiny",
+        "metric": "uses of matmul/assoc",
+        "sides": {"without": {"rules": "concat/add"}},
+    }
+    found = papers._figure({**given, "paper": {"without": 0, "metaflow": 3}}, common, None)
+    assert (found.verdict, found.paper) == ("reproduced", "without 0, metaflow 3")
+    given["sides"]["with"] = {"budget": "20"}
+    found = papers._figure({**given, "paper": "falls", "metric": "cost"}, common, None)
+    assert (found.verdict, found.paper) == ("reproduced", "falls")
+
+
+def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours comes from a comparison with the settings of the table."""
+    from eqsat_opt.lab.experiments import whole, worker
+
+    monkeypatch.setattr(whole, "run_apart", worker.run_here)
+    common = {"methods": ["metaflow"], "rules": "matmul/assoc", "budget": "20", "device": "v100"}
+    given = {"where": "Table 1", "what": "chain", "model": "zoo:weight_chain@tiny"}
+    change = {**given, "metric": "kernels", "method": "metaflow", "paper": [4, 2]}
+    found = papers._figure(change, common, None)
+    assert (found.ours, found.verdict, found.why) == ("2 → 1", "reproduced", "")
+    found = papers._figure({**change, "paper": [4, 4]}, common, None)
+    assert found.verdict == "not reproduced"
+    variants = {"before": {"alpha": 1.0}, "after": {"alpha": 1.1}}
+    found = papers._figure({**change, "variants": variants, "paper": [2, 2]}, common, None)
+    assert (found.ours, found.verdict) == ("1 → 1", "reproduced")
+    found = papers._figure(
+        {**change, "variants": variants, "paper": {"before": 2, "after": 1}}, common, None
+    )
+    assert (found.ours, found.verdict) == ("before 1, after 1", "not reproduced")
+    assert "before is equal to after here" in found.why
+    order: dict[str, Any] = {
+        **given,
+        "metric": "cost",
+        "methods": ["eqsat", "metaflow"],
+        "must_end": ["metaflow"],
+    }
+    order["paper"] = {"eqsat": 1.0, "metaflow": 1.0}
+    assert papers._figure(order, common, None).verdict == "reproduced"
+    found = papers._figure({**order, "budget": "1"}, common, None)
+    assert (found.verdict, found.ours) == ("not comparable", "")
+    assert "metaflow ended by its limit" in found.why
+    idle = {**order, "metric": "cpu_s", "rules": "softmax", "methods": ["taso", "metaflow"]}
+    found = papers._figure({**idle, "paper": {"taso": 2.0, "metaflow": 1.0}}, common, None)
+    assert (found.verdict, found.why) == (
+        "not comparable",
+        "no rule applies here, so neither searches",
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "said", "verdict", "why"),
+    [
+        ((100.0, 110.0), {}, "reproduced", ""),
+        ((100.0, 102.0), {}, "not reproduced", "fast is equal to slow here"),
+        ((100.0, 110.0), {"refusal": "too busy"}, "not comparable", "too busy"),
+        ((100.0, 110.0), {"note": "left early"}, "not comparable", "slow left early"),
+        ((100.0, 110.0), {"race": None}, "not comparable", "no race was held"),
+    ],
+)
+def test_a_measured_figure(
+    times: tuple[float, float],
+    said: dict[str, Any],
+    verdict: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A race tells, in which small differences are ties, unless it was refused."""
+    paper = {"fast": 1.0, "slow": 2.0}
+    told = {"original": 90.0, **dict(zip(paper, times, strict=True))}
+    entries = {
+        name: SimpleNamespace(name=name, median_us=time_us, note="")
+        for name, time_us in told.items()
+    }
+    entries["slow"].note = said.get("note", "")
+    race = SimpleNamespace(original="original", threshold=0.03, entries=entries)
+    results = [SimpleNamespace(method=name, stopped_by="exhausted", tried=1) for name in paper]
+    runs = [SimpleNamespace(method=one.method, median=one, failures=()) for one in results]
+    asked = []
+
+    def compared(model: str, given: str) -> Any:
+        asked.append(json.loads(given)["metric"])
+        return SimpleNamespace(
+            runs=runs, race=said.get("race", race), refusal=said.get("refusal", "")
+        )
+
+    monkeypatch.setattr(papers, "_compared", compared)
+    figure = {"where": "Table 2", "what": "it", "model": "m", "metric": "measured", "unit": "µs"}
+    found = papers._figure({**figure, "paper": paper}, {"methods": list(paper)}, None)
+    assert asked == ["measured"]
+    assert (found.verdict, why in found.why) == (verdict, True)
+    if verdict != "not comparable":
+        assert found.ours == f"fast 100, slow {times[1]:g}, one session 90 µs"
+
+
+def test_a_measured_figure_is_raced(monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = []
+    monkeypatch.setattr(
+        api, "compare", lambda *given, is_raced: raced.append((given[2].level, is_raced))
+    )
+    for metric in ("measured", "cost"):
+        given = {"methods": ["nimble"], "level": "streams", "metric": metric}
+        papers._compared("a model of this test", json.dumps(given))
+    assert raced == [("streams", True), ("streams", False)]

@@ -1,0 +1,126 @@
+"""The shape of the package: a light import, honest public names, links that only readers use."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eqsat_opt
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / "eqsat_opt"
+LINKS = ("extract", "rules", "runtime")
+HEAVY = ("egglog", "numpy", "onnx", "onnx_ir", "onnxruntime", "ortools", "rich", "typer")
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a fresh interpreter whose first import path is the repository root."""
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def settings() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def modules() -> list[str]:
+    """Every module of the package, without importing any of them."""
+    paths = (path.relative_to(ROOT).with_suffix("") for path in PACKAGE.rglob("*.py"))
+    names = (".".join(path.parts).removesuffix(".__init__") for path in paths)
+    return sorted(name for name in names if not name.endswith("__main__"))
+
+
+def test_import_is_light() -> None:
+    done = python("import eqsat_opt, json, sys; print(json.dumps(sorted(sys.modules)))")
+    assert done.returncode == 0, done.stderr
+    loaded = set(json.loads(done.stdout))
+    assert "eqsat_opt" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+UNNEEDED = {
+    "cudnn", "cupy", "egglog", "highspy", "jinja2", "matplotlib", "mpmath", "networkx", "nvmath",
+    "openvino", "ortools", "pandas", "pynvml", "scipy", "sklearn", "sympy", "torch", "z3",
+    "eqsat_opt.cost.on_device", "eqsat_opt.lab.comparison", "eqsat_opt.lab.search",
+    "eqsat_opt.pipeline.forms.plan", "eqsat_opt.pipeline.forms.tuned",
+    "eqsat_opt.racing.planned_results", "eqsat_opt.racing.tuned_results",
+    "eqsat_opt.runtime.backends.generated", "eqsat_opt.runtime.backends.gpu",
+    "eqsat_opt.runtime.planning",
+}  # fmt: skip
+"""What a quick run of a portable model has no use for, and takes a while to load."""
+
+
+def test_a_quick_run_loads_what_it_uses(tmp_path: Path) -> None:
+    line = ["optimize", "zoo:squeezenet@tiny", "--effort", "quick", "--no-race", "-q"]
+    line += ["--store", "", "-o", str(tmp_path / "made.onnx")]
+    done = python(
+        "import json, sys; from eqsat_opt.cli.app import run; "
+        f"code = run({line}); print(json.dumps(sorted(sys.modules))); sys.exit(code)"
+    )
+    assert done.returncode == 0, done.stderr
+    assert UNNEEDED.isdisjoint(json.loads(done.stdout))
+
+
+def test_sympy_is_loaded_when_dimensions_are_computed_with() -> None:
+    """And whoever imports it gets the real one, before that and after."""
+    program = (
+        "import sys, eqsat_opt, onnx_ir; assert 'sympy' not in sys.modules; "
+        "dim = onnx_ir.SymbolicDim('Max(a, 3)'); assert 'sympy' not in sys.modules; "
+        "{} assert str((dim + 1).value) == 'Max(3, a) + 1', dim + 1; "
+        "import sympy.core.add; assert sympy.core.add.Add is sympy.Add; "
+        "assert onnx_ir.SymbolicDim(sympy.Symbol('q')).value == 'q'; "
+        "assert onnx_ir.__spec__.loader is onnx_ir.__loader__; "
+        "assert not any('eqsat' in type(finder).__module__ for finder in sys.meta_path)"
+    )
+    for first in ("", "import sympy;"):
+        done = python(program.format(first))
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", modules())
+def test_public_names_exist(name: str) -> None:
+    module = importlib.import_module(name)
+    public = module.__all__
+    assert len(set(public)) == len(public), f"{name}.__all__ repeats a name"
+    missing = [public_name for public_name in public if not hasattr(module, public_name)]
+    assert not missing, f"{name}.__all__ promises {missing}"
+
+
+def test_lazy_face_lists_what_it_serves() -> None:
+    assert set(eqsat_opt.__all__) <= set(dir(eqsat_opt))
+    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
+        _ = eqsat_opt.optimise  # type: ignore[attr-defined]
+
+
+def test_version_is_the_one_of_the_distribution() -> None:
+    assert settings()["project"]["version"] == eqsat_opt.__version__
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_links_are_relative(name: str) -> None:
+    link = ROOT / name
+    if not link.is_symlink():
+        pytest.skip(f"{name} is no link: this checkout was made without support for links")
+    assert os.readlink(link) == f"eqsat_opt/{name}"
+    assert link.resolve() == PACKAGE / name
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_links_cannot_be_imported(name: str) -> None:
+    done = python(f"import {name}")
+    assert done.returncode == 1
+    assert f"ImportError: import eqsat_opt.{name}" in done.stderr
+
+
+def test_importing_the_runtime_does_not_load_onnxruntime() -> None:
+    modules = "sys, eqsat_opt.runtime, eqsat_opt.runtime.backends.registry"
+    assert python(f"import {modules}; assert 'onnxruntime' not in sys.modules").returncode == 0

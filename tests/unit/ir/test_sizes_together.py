@@ -1,0 +1,238 @@
+"""Sizes that belong together: names that are formulas, equations, and assumptions that run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from eqsat_opt.api import run
+from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.sizes.equations import Equation, equations, solved
+from eqsat_opt.ir.sizes.sizes import Sizes, assumed_size, other_sizes
+from eqsat_opt.ir.values.dim_names import parsed_name, plain_names, read_name
+from eqsat_opt.ir.values.dims import dim_names, evaluate_dim, floor_div, substituted, sym
+from eqsat_opt.pipeline.options import Options
+from eqsat_opt.runtime.inputs import input_specs, random_inputs
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+OPTIONS = Options(race=False, measure=False, check=2, threads=1, store="", budget_s=20.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "expected"),
+    [
+        ("past + seq", {"past": 3, "seq": 4}, 7),
+        ("past+seq", {"past": 0, "seq": 4}, 4),
+        ("(((height - 1)//2)) + 1", {"height": 7}, 4),
+        ("floor(height/2 - 1/2) + 1", {"height": 7}, 4),
+        ("floor(floor(h/2)/2)", {"h": 11}, 2),
+        ("CeilToInt(x/3)", {"x": 7}, 3),
+        ("ceiling(x/3)", {"x": 6}, 2),
+        ("2*s - 1", {"s": 5}, 9),
+        ("-(1 - s)", {"s": 5}, 4),
+        ("6*s/3", {"s": 5}, 10),
+        ("((height//16))**2 + 1", {"height": 48}, 10),
+        ("(h//2)*(w//2)", {"h": 5, "w": 7}, 6),
+        ("Max(0, Min(8, p + s) - Min(8, p))", {"p": 6, "s": 5}, 2),
+        ("Max(0, Min(8, p + s) - Min(8, p))", {"p": 9, "s": 5}, 0),
+        ("min(3, n, m)", {"n": 5, "m": 2}, 2),
+        ("Mod(h, 7)", {"h": 16}, 2),
+    ],
+)
+def test_formulas_are_read(name: str, sizes: dict[str, int], expected: int) -> None:
+    formula = parsed_name(name)
+    assert formula is not None
+    assert evaluate_dim(formula, sizes) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "?", "x", "batch size", "a.b", "2x", "1or 2", "x is y", "x**9", "x**y", "f(x)", "h/2",
+     "floor(x", "7", "-1", "Best(1, s)", "Max(s)", "x if y else z", "a" * 600 + "+b", "ünï + x",
+     "x[0]", "1/0*x"],
+)  # fmt: skip
+def test_other_names_are_no_formulas(name: str) -> None:
+    assert parsed_name(name) is None
+
+
+def test_a_formula_speaks_of_sizes_of_inputs_only() -> None:
+    plain = plain_names(["past", "seq", "past + seq", "", "?"])
+    assert plain == {"past", "seq"}
+    assert read_name("past + seq", plain) == sym("past") + sym("seq")
+    assert read_name("past + other", plain) == sym("past + other")
+
+
+def test_substitution_reaches_into_quotients() -> None:
+    size = floor_div(sym("total") - 1, 2) * sym("n") + 3
+    inner = substituted(size, {"total": sym("past") + sym("seq"), "n": 5})
+    assert evaluate_dim(inner, {"past": 4, "seq": 3}) == 18
+    assert set(dim_names(inner)) == {"past", "seq"}
+
+
+def test_linear_equations_are_solved() -> None:
+    past, seq, total, other = map(sym, ("past", "seq", "total", "other"))
+    wanted = [
+        Equation(total, past + seq, "", is_strict=False),
+        Equation(other + 1, total, "", is_strict=True),
+        Equation(past * seq, total, "", is_strict=True),  # not linear
+    ]
+    found = solved(wanted, ["total", "other", "past", "seq"])
+    assert found == {"total": past + seq, "other": past + seq - 1}
+    assert solved([Equation(total, 7, "", is_strict=True)], ["total"]) == {"total": 7}
+    assert solved([Equation(total * 2, 7, "", is_strict=True)], ["total"]) == {}
+
+
+def decoder(total: str, *, is_gathered: bool) -> onnx.ModelProto:
+    """One attention with a cache, and a mask of ``total`` columns: added whole, or gathered."""
+
+    def const(name: str, value: Any) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.array(value, np.int64), name)
+
+    node = helper.make_node
+    nodes = [
+        node("Concat", ["past", "new"], ["k"], axis=2),
+        node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["new", "kt"], ["s"]),
+        node("Cast", ["mask"], ["m0"], to=FLOAT),
+    ]
+    if is_gathered:
+        nodes += [
+            node("Shape", ["k"], ["length"], start=2, end=3),
+            node("Squeeze", ["length"], ["count"]),
+            node("Range", ["zero", "count", "one"], ["places"]),
+            node("Gather", ["m0", "places"], ["m1"], axis=1),
+        ]
+    nodes += [
+        node("Unsqueeze", ["m1" if is_gathered else "m0", "axes"], ["m"]),
+        node("Add", ["s", "m"], ["masked"]),
+        node("Softmax", ["masked"], ["p"], axis=-1),
+        node("MatMul", ["p", "k"], ["o"]),
+        node("Transpose", ["o"], ["t"], perm=[0, 2, 1, 3]),
+        node("Transpose", ["t"], ["y"], perm=[0, 2, 1, 3]),
+    ]
+    shape: list[str | int | None] = ["batch", 2, "sequence_length", 4]
+    graph = helper.make_graph(
+        nodes,
+        "decoder",
+        [
+            helper.make_tensor_value_info("mask", INT64, ["batch", total]),
+            helper.make_tensor_value_info("past", FLOAT, ["batch", 2, "past_length", 4]),
+            helper.make_tensor_value_info("new", FLOAT, shape),
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, shape)],
+        [const("zero", 0), const("one", 1), const("axes", [1, 2])],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("total", ["past_length + sequence_length", "total_length", "n"])
+@pytest.mark.parametrize("is_gathered", [True, False])
+def test_decoders_with_a_cache_are_optimised(total: str, is_gathered: bool) -> None:
+    result = run(decoder(total, is_gathered=is_gathered), OPTIONS)
+    report = result.report
+    assert not any("not run" in note or "none of" in note for note in report.notes)
+    assert not report.warnings
+    assert report.operators_after.get("Transpose", 0) < report.operators_before["Transpose"]
+    sizes = {**report.sizes[0]["assumed"]}
+    length = sizes.pop(total, sizes["past_length"] + sizes["sequence_length"])
+    assert length == sizes["past_length"] + sizes["sequence_length"]
+
+
+def test_equations_come_of_what_could_not_be_typed() -> None:
+    graph = import_model(load_model(decoder("total_length", is_gathered=False)))
+    (first, *_) = equations(graph)
+    assert {first.left, first.right} == {
+        sym("total_length"), sym("past_length") + sym("sequence_length"),
+    }  # fmt: skip
+    sizes = Sizes.of(graph, {"past_length": 0})
+    assert sizes.inputs["total_length"] == sizes.inputs["sequence_length"]
+
+
+def test_inputs_follow_when_one_size_changes() -> None:
+    model = decoder("past_length + sequence_length", is_gathered=True)
+    for past in (0, 5):
+        drawn = random_inputs(model, 0, {"past_length": past, "sequence_length": 3})
+        assert drawn["mask"].shape == (2, past + 3)
+    derived = sym("past_length") + sym("sequence_length")
+    specs = input_specs(decoder("n", is_gathered=True), {"n": derived})  # type: ignore[dict-item]
+    drawn = random_inputs(specs, 0, {"past_length": 0, "sequence_length": 3})
+    assert drawn["mask"].shape == (2, 3)
+
+
+def test_other_assumptions_are_sums_equals_and_ones() -> None:
+    sizes = Sizes({}, {"batch": 2, "past": 16, "seq": 16, "total": 16})
+    found = [one.inputs for one in other_sizes(sizes)]
+    assert found[0] == {"batch": 2, "past": 16, "seq": 16, "total": 32}
+    assert {"batch": 1, "past": 1, "seq": 1, "total": 1} in found
+    assert len(found) == len({tuple(one.items()) for one in found})
+    given = Sizes({"total": 9, "past": 4}, {"batch": 2, "seq": 16})
+    assert {"batch": 2, "seq": 5, "total": 9, "past": 4} in [
+        one.inputs for one in other_sizes(given)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "axis", "expected"),
+    [
+        ("batch_size", 4, 0, 2), ("past_sequence_length", 4, 2, 16), ("height", 4, 2, 32),
+        ("p2o.0", 4, 2, 32), ("x", 3, 0, 2), ("x", 2, 1, 16), ("num_tokens", 4, 3, 16),
+    ],
+)  # fmt: skip
+def test_names_tell_what_a_size_is(name: str, rank: int, axis: int, expected: int) -> None:
+    assert assumed_size(name, rank, axis) == expected
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (
+            {"past_length + sequence_length": 12, "past_length": 4, "sequence_length": 3},
+            "is 7 where past_length=4, sequence_length=3, not 12; give sizes that belong together",
+        ),
+        ({"past_length + sequence_length": 12}, "follows from others; give sizes of past_length"),
+        ({"mask": (2, 3), "past_length": 9}, "follows from others; give sizes of sequence_length"),
+    ],
+)
+def test_sizes_that_contradict_each_other(shapes: dict[str, Any], message: str) -> None:
+    model = decoder("past_length + sequence_length", is_gathered=True)
+    with pytest.raises(OptionError, match=message):
+        run(model, Options(shapes=shapes, store="", race=False))
+
+
+def test_a_part_follows_from_the_sum() -> None:
+    model = decoder("past_length + sequence_length", is_gathered=True)
+    given = Options(
+        shapes={"mask": (3, 9), "sequence_length": 2}, race=False, measure=False, store=""
+    )
+    sizes = run(model, given).report.sizes[0]["given"]
+    assert sizes == {"batch": 3, "past_length": 7, "sequence_length": 2}
+
+
+def test_where_no_sizes_run_the_reason_is_said() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("ReduceProd", ["s"], ["n"], keepdims=0),
+        helper.make_node("Range", ["zero", "n", "one"], ["r"]),
+        helper.make_node("Reshape", ["r", "target"], ["t"]),
+        helper.make_node("Neg", ["t"], ["y"]),
+    ]
+    constants = {"zero": np.int64(0), "one": np.int64(1), "target": np.array([7, 11, 13])}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, ["rows", "columns"])],
+        [helper.make_tensor_value_info("y", INT64, None)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    report = run(model, OPTIONS).report
+    assert report.status == "unchanged"
+    (note, *_) = [one for one in report.notes if "sets of sizes" in one]
+    assert "nothing was tried" in note
+    assert "--input-shape columns:SIZE" in note

@@ -1,0 +1,78 @@
+"""The cut that MetaFlow splits graphs at, against all cuts there are."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import pytest
+
+from eqsat_opt.lab.search.rewriting.splitting import minimum_cut, split
+
+Graph = dict[int, list[int]]
+
+
+def random_graph(rng: random.Random, count: int) -> tuple[Graph, dict[int, int]]:
+    graph = {
+        i: sorted({rng.randrange(i) for _ in range(rng.randint(0, 2))} if i else ())
+        for i in range(count)
+    }
+    return graph, {i: rng.choice([0, 0, 1, 2, 5]) for i in graph}
+
+
+def weight(capacity: dict[int, int], node: int) -> int:
+    return capacity[node] * (len(capacity) + 1) or 1
+
+
+def boundary(graph: Graph, before: set[int]) -> set[int]:
+    """Nodes before the cut that something behind it reads."""
+    return {
+        c for node, operands in graph.items() if node not in before for c in operands if c in before
+    }
+
+
+def closed(graph: Graph, before: set[int]) -> bool:
+    return all(c in before for node in before for c in graph[node])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_cut_is_the_least_of_all(seed: int) -> None:
+    rng = random.Random(seed)
+    graph, capacity = random_graph(rng, rng.randint(2, 9))
+    first, last = {0}, {len(graph) - 1}
+    total, before = minimum_cut(graph, capacity, first, last)
+    assert first <= before
+    assert not last & before
+    assert closed(graph, before)
+    assert total == sum(weight(capacity, node) for node in boundary(graph, before))
+    every = (
+        {node for node, chosen in zip(graph, choice, strict=True) if chosen}
+        for choice in product((False, True), repeat=len(graph))
+    )
+    assert total == min(
+        sum(weight(capacity, node) for node in boundary(graph, one))
+        for one in every
+        if first <= one and not last & one and closed(graph, one)
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_parts_are_small_and_in_order(seed: int) -> None:
+    rng = random.Random(seed)
+    graph, capacity = random_graph(rng, 60)
+    parts = split(graph, capacity, 7)
+    assert sorted(node for part in parts for node in part) == list(graph)
+    assert all(0 < len(part) <= 7 for part in parts)
+    part_of = {node: i for i, part in enumerate(parts) for node in part}
+    assert all(part_of[c] <= part_of[node] for node in graph for c in graph[node])
+
+
+def test_a_chain_is_cut_where_no_substitution_is_lost() -> None:
+    graph = {i: [i - 1] if i else [] for i in range(8)}
+    capacity = dict.fromkeys(graph, 3) | {3: 0}
+    assert split(graph, capacity, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_nothing_and_what_is_small_enough_stay_whole() -> None:
+    assert split({}, {}, 3) == []
+    assert split({5: [], 6: [5, 99]}, {5: 0, 6: 0}, 2) == [[5, 6]]
