@@ -29,7 +29,7 @@ def given(name: str) -> onnx.ModelProto:
     if kind in ("lstm", "gru"):
         return unrolled.build(kind, int(what or 128))
     if kind == "torch":
-        from benchmarks.torch_exports import export
+        from benchmarks.exporting import export
 
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder, "export.onnx"))

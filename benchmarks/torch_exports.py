@@ -26,7 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import onnx
 import typer
 from rich.console import Console
@@ -42,6 +41,7 @@ from benchmarks.comparison import (
     summary,
     table_rows,
 )
+from benchmarks.exporting import VARIANTS, export, node_count, relative_error
 from benchmarks.isolated import attempt
 from benchmarks.optimisers import OPTIMISERS
 from eqsat_opt.common.files import write_whole
@@ -55,12 +55,6 @@ app = typer.Typer(add_completion=False, help=__doc__)
 # A pipe has no width of its own, and the default cuts the tables.
 console = Console(width=None if sys.stdout.isatty() else 140)
 
-# Exporter and its arguments, by the name in the file's name.
-VARIANTS: dict[str, dict[str, Any]] = {
-    "dynamo": {"dynamo": True, "optimize": True, "external_data": False},
-    "dynamo-raw": {"dynamo": True, "optimize": False, "external_data": False},
-    "legacy": {"dynamo": False},
-}
 _EXPORT_RECORD = "exports.json"
 _EXPORT_LIMIT_S = 600.0
 # Largest |difference| of an output relative to its largest value; folding normalisations in float32
@@ -69,36 +63,6 @@ _TOLERANCE = 1e-4
 
 
 # --------------------------------------------------------------------------------------- build
-
-
-def export(name: str, variant: str, path: str) -> dict[str, Any]:
-    """Write one export and compare its outputs with PyTorch's."""
-    import torch
-
-    from benchmarks.torch_models import build as build_model
-
-    model = build_model(name)
-    start = time.perf_counter()
-    torch.onnx.export(
-        model.module,
-        tuple(model.inputs.values()),
-        path,
-        input_names=list(model.inputs),
-        output_names=["output"],
-        verbose=False,
-        **VARIANTS[variant],
-    )
-    seconds = time.perf_counter() - start
-    with torch.no_grad():
-        expected = [model.module(*model.inputs.values()).numpy()]
-    feeds = {key: value.numpy() for key, value in model.inputs.items()}
-    actual = OrtSession(path, OrtOptions(threads=_cores())).run(feeds)
-    return {
-        "seconds": seconds,
-        "bytes": os.path.getsize(path),
-        "nodes": _node_count(path),
-        "max_rel_error": _relative_error(expected, actual),
-    }
 
 
 @app.command()
@@ -292,7 +256,7 @@ def _compare_one(
 ) -> Comparison:
     options = OrtOptions(threads=threads)
     feeds = random_inputs(path, seed)
-    comparison = Comparison({BASELINE: Candidate(nodes=_node_count(path), max_rel_error=0.0)})
+    comparison = Comparison({BASELINE: Candidate(nodes=node_count(path), max_rel_error=0.0)})
     with tempfile.TemporaryDirectory(prefix="torch-exports-") as scratch:
         expected = OrtSession(path, options).run(feeds)
         runnable = {BASELINE: path}
@@ -304,7 +268,7 @@ def _compare_one(
             if outcome.failure:
                 continue
             candidate.seconds = outcome.value
-            candidate.nodes = _node_count(target)
+            candidate.nodes = node_count(target)
             _check(candidate, target, options, feeds, expected)
             if not candidate.failure:
                 runnable[name] = target
@@ -356,34 +320,10 @@ def _check(
     except RuntimeFailed as failure:
         candidate.failure = str(failure)
         return
-    error = _relative_error(expected, actual)
+    error = relative_error(expected, actual)
     candidate.max_rel_error = error if math.isfinite(error) else None
     if error > _TOLERANCE:
         candidate.failure = f"wrong outputs (relative error {error:.1e})"
-
-
-def _relative_error(expected: Sequence[Any], actual: Sequence[Any]) -> float:
-    """Largest |difference| over largest |value|, worst output; infinite if shapes differ."""
-    if len(expected) != len(actual):
-        return math.inf
-    worst = 0.0
-    for want, got in zip(expected, actual, strict=True):
-        if want.shape != got.shape:
-            return math.inf
-        scale = float(np.abs(want).max(initial=0.0))
-        difference = float(np.abs(got.astype(np.float64) - want).max(initial=0.0))
-        worst = max(worst, difference / scale if scale else difference)
-        if math.isnan(difference):
-            return math.inf
-    return worst
-
-
-def _node_count(path: str | os.PathLike[str]) -> int:
-    return len(onnx.load_model(os.fspath(path), load_external_data=False).graph.node)
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
 
 
 if __name__ == "__main__":

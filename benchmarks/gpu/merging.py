@@ -8,13 +8,13 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.energy_fit import energy_of, model_to_json
 from benchmarks.gpu.prepared import Prepared, read_prepared
-from benchmarks.gpu.results import read_results, results_path
+from benchmarks.gpu.results import Found, read_results, results_path
 from benchmarks.gpu.tables import tables
 from benchmarks.gpu.unit import STEPS
 from eqsat_opt.common.codecs import write_document
@@ -32,38 +32,11 @@ from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
 
-__all__ = ["Found", "found_in", "merge"]
+__all__ = ["found_in", "merge"]
 
 DEVICE, SUPPORT, TABLES = "device.json", "support.json.gz", "tables.md"
 PRODUCTS = "products.json.gz"
 ENERGY = "energy_model.json"
-
-
-@dataclass(frozen=True)
-class Found:
-    """The results of all steps that were run.
-
-    Attributes:
-        steps: step to unit to what became of it.
-        is_real: whether they are of a device; else times are invented.
-        written_at: when the last of them was written, ISO 8601 in UTC.
-    """
-
-    steps: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    is_real: bool
-    written_at: str
-
-    def done(self, step: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Names and results of the units of a step that are done."""
-        for name, entry in self.steps.get(step, {}).items():
-            if entry["state"] == "done":
-                yield name, entry["result"]
-
-    def source(self, what: str) -> str:
-        """Where a figure is from."""
-        if not self.is_real:
-            return f"assumed: invented in a rehearsal, {self.written_at[:10]}"
-        return f"measured: {what}, benchmarks.gpu, {self.written_at[:10]}"
 
 
 def found_in(folder: Path, prepared: Prepared) -> Found:

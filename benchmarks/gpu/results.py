@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from eqsat_opt.common.codecs import read_document
 from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import StageError
 
-__all__ = ["FORMAT", "MOST_BYTES", "Results", "read_results", "results_path"]
+__all__ = ["FORMAT", "MOST_BYTES", "Found", "Results", "read_results", "results_path"]
 
 FORMAT = "eqsat-opt gpu results 1"
 
@@ -174,3 +175,30 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:
     ):
         raise StageError(f"{path} is no file of results; remove it, or give another --out")
     return document
+
+
+@dataclass(frozen=True)
+class Found:
+    """The results of all steps that were run.
+
+    Attributes:
+        steps: step to unit to what became of it.
+        is_real: whether they are of a device; else times are invented.
+        written_at: when the last of them was written, ISO 8601 in UTC.
+    """
+
+    steps: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    is_real: bool
+    written_at: str
+
+    def done(self, step: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Names and results of the units of a step that are done."""
+        for name, entry in self.steps.get(step, {}).items():
+            if entry["state"] == "done":
+                yield name, entry["result"]
+
+    def source(self, what: str) -> str:
+        """Where a figure is from."""
+        if not self.is_real:
+            return f"assumed: invented in a rehearsal, {self.written_at[:10]}"
+        return f"measured: {what}, benchmarks.gpu, {self.written_at[:10]}"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.gpu.energy_fit import FittedEnergy, energy_of, plan_uj
+from benchmarks.gpu.results import Found
 from eqsat_opt.runtime.devices.profile import DeviceProfile
-
-if TYPE_CHECKING:
-    from benchmarks.gpu.merging import Found
 
 __all__ = ["tables"]
 

@@ -35,7 +35,7 @@ from benchmarks.gpu import (
 from benchmarks.gpu.bench import GpuBench, HostBench
 from benchmarks.gpu.cases import operator_cases, probes
 from benchmarks.gpu.kernels import by_algorithm, crossing, repeated
-from benchmarks.gpu.merging import Found, merge, products_of
+from benchmarks.gpu.merging import merge, products_of
 from benchmarks.gpu.peers.compared import PEERS
 from benchmarks.gpu.prepared import (
     KernelPlan,
@@ -49,7 +49,7 @@ from benchmarks.gpu.prepared import (
     write_prepared,
 )
 from benchmarks.gpu.preparing import kernels_of
-from benchmarks.gpu.results import Results, results_path
+from benchmarks.gpu.results import Found, Results, results_path
 from benchmarks.gpu.running import crew_of, run_units
 from benchmarks.gpu.steps import units_of
 from benchmarks.gpu.timing import by_turns, runs_for
