@@ -137,7 +137,7 @@ HELD: dict[str, dict[str, str]] = {
         "proving/proof/demands.py": "Erf Exp IsNaN Log Pow Sqrt Where",
         "proving/proof/elements.py": "Cast",
         "proving/proof/axes/frames.py":
-            "Conv Expand Fill Gather MatMul PRelu Pad Reshape Transpose",
+            "Clamp Conv Expand Fill Gather MatMul PRelu Pad Reshape Transpose",
         "proving/proof/sums/from_terms.py": "Erf Exp Max Min Pow Relu Sqrt Where",
         "proving/proof/sums/merging.py": "Exp",
         "proving/proof/sums/powers.py": "Exp",
@@ -147,8 +147,8 @@ HELD: dict[str, dict[str, str]] = {
         "proving/proof/sums/settle.py": "Exp Log",
         "proving/proof/sums/signs.py": "Exp",
         "proving/proof/axes/sliding.py":
-            "Add BatchNormalization Concat ConvTranspose Div Max MaxPool Mul Neg Relu Scalar "
-            "Scale Slice Sub",
+            "Add BatchNormalization Clamp Concat ConvTranspose Div Max MaxPool Mul Neg Relu "
+            "Scalar Scale Slice Sub",
         "proving/typing/parameters.py": "Pow",
         "proving/typing/scenario.py": "Pad",
     },

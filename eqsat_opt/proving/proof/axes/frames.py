@@ -93,7 +93,7 @@ class Frames(Relations):
         op, attrs = term.op, term.attrs
         if op in _LAYERS or op in _CHANNELS or op in _PLANES:
             self._normalisation(key, term, operands)
-        elif op == MAP or get_op(op).kind == "pointwise":
+        elif op == MAP or (get_op(op).kind == "pointwise" and op != "Clamp"):
             if op == "PRelu":
                 self._orders.add((operands[1], operands[0]))
             self._broadcast(key, operands)

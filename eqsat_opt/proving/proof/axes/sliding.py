@@ -84,7 +84,8 @@ def _after(rule: Rule, frames: Frames, term: Term) -> str:
         if not _is_in_front(rule, term.attrs["axis"]):
             raise _Unlike(f"the axis {term.attrs['axis']} may be one of theirs")
         return _only(found)
-    pointwise = term.op == MAP or get_op(term.op).kind == "pointwise"
+    # Axes of the bounds of a Clamp are none of its operand.
+    pointwise = term.op == MAP or (get_op(term.op).kind == "pointwise" and term.op != "Clamp")
     if not {"sum", "max"} & set(found):
         if term.op == "Scalar" or (pointwise and set(found) <= {"free"}):
             return "free"

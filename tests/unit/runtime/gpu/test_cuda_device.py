@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import eqsat_opt
 from eqsat_opt.cli import main
 from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.ir.graph.graph import Graph, Node
@@ -296,7 +297,7 @@ def test_code_for_gpus_alone_is_little() -> None:
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 500
     named = (Path(__file__).parents[4] / "CONTRIBUTING.md").read_text("utf-8")
     for file in files:
-        assert f"`{file.relative_to(Path(plans.__file__).parent).as_posix()}`" in named
+        assert f"`{file.relative_to(Path(eqsat_opt.__file__).parent).as_posix()}`" in named
 
 
 def chain(node: ast.expr) -> list[str]:
