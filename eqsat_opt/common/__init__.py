@@ -1,3 +1,3 @@
-"""What every room may use: files, deadlines, codecs, child processes, text, numerics classes."""
+"""Tools that every room may use: files, deadlines, codecs, child processes, text."""
 
 __all__: list[str] = []

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def normalised(imported: Graph, options: Options) -> Graph:
-    """What is searched: the graph in the normal form, and in float16 where that is asked for."""
+    """Return the graph in normal form, in float16 where that is asked for."""
     clean = normalise(imported, numerics=Numerics.parse(options.numerics))
     return in_half(clean) if options.precision == Precision.FP16 else clean
 

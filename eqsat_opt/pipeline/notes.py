@@ -53,7 +53,7 @@ def unlimited(verdict: Verdict, breaks: str) -> Iterator[str]:
 
 
 def caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
-    """What the objective leaves unproven or unkept."""
+    """Yield a note for each part of the objective that is unproven or not kept."""
     unmeasured = found.proposal.choice.unmeasured
     below = objective.denominator if isinstance(objective, Ratio) else {}
     for metric in {TIME, ENERGY} & below.keys():
@@ -89,7 +89,7 @@ _IN_LESS = {
 
 
 def in_less(options: Options) -> Iterator[str]:
-    """That results of another precision are no rivals."""
+    """Yield the note that results of another precision do not compete."""
     text = _IN_LESS.get(Precision(options.precision))
     if text is not None:
         yield (
@@ -99,14 +99,14 @@ def in_less(options: Options) -> Iterator[str]:
 
 
 def class_of(options: Options) -> str:
-    """What an earlier result had to keep to be one of these options."""
+    """Return the key of the options under which an earlier result may compete."""
     if options.precision == Precision.STRICT:
         return options.numerics
     return f"{options.numerics} {options.precision}"
 
 
 def kept_open(graph: Graph) -> Iterator[str]:
-    """That weights which are inputs too cannot be folded."""
+    """Yield the note that weights which are inputs too cannot be folded."""
     if graph.parameters:
         yield (
             f"initializers that are inputs too, such as {min(graph.parameters)!r}, are not folded, "

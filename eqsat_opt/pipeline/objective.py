@@ -55,7 +55,7 @@ def _require_possible(objective: AnyObjective, options: Options) -> None:
 
 
 def objective_of(options: Options) -> AnyObjective:
-    """What a model is optimised for, under which limits; metrics as the columns are called.
+    """Parse the objective and its limits, with metrics as the columns are called.
 
     Raises:
         OptionError: the objective or a limit is not in the grammar, or names a metric that is not

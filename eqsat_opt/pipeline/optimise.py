@@ -186,7 +186,7 @@ def _optimised(
     faults: Faults,
     untouched: Callable[[], Outcome],
 ) -> Outcome:
-    """What :func:`optimise` does once the model is read."""
+    """Search, check and race a model that is read, and report on it."""
     with ExitStack() as stack:
         with stages("load"):
             staging = stack.enter_context(Staging(model, given))
@@ -440,7 +440,7 @@ def _joined(
     origin: Callable[[], str],
     stages: Stages,
 ) -> Joined:
-    """What was found, and the earlier result at its place, if there will be a race."""
+    """Join what was found with the earlier result at its place, if there will be a race."""
     place = None if destination is None else destination.earlier
     # Nothing tells whether the earlier result keeps the limits.
     is_limited = job.search.objective.is_limited

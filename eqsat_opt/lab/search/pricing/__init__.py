@@ -1,3 +1,3 @@
-"""What graphs of a search cost."""
+"""Prices of the graphs of a search."""
 
 __all__: list[str] = []
