@@ -45,17 +45,15 @@ from benchmarks.given import given, title
 from benchmarks.rows import Rows, geometric_mean
 from eqsat_opt import api
 from eqsat_opt.common.deadline import Deadline
-from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.egraph import Budget
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.lab import zoo
-from eqsat_opt.pipeline.objective import objective_of
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.prices import open_pricer
 from eqsat_opt.pipeline.report.forms import Tuned
-from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import library_path
 from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
@@ -262,20 +260,20 @@ def problem(arguments: argparse.Namespace) -> None:
     """What further implementations cost the extraction, and what they promise."""
     rows = Rows("model", "rows", "cost, ms", "gap", "s", "rows", "cost, ms", "gap", "s", "ours")
     options = Options(threads=1, budget_s=arguments.budget)
-    rules = load_rules("default", Numerics.parse(options.numerics))
+    request = request_of(options)
     for name in arguments.names or CNNS:
         graph = normalise(import_model(load_model(given(name))))
 
         def search(measure: bool) -> SearchOptions:
             limit = Deadline.after(arguments.budget) if measure else Deadline.after(_PROOF_S)
             return SearchOptions(
-                objective_of(options), Budget(), {}, measure=measure, alternatives=0, deadline=limit
+                request.objective, Budget(), {}, measure=measure, alternatives=0, deadline=limit
             )
 
-        with open_pricer(options) as own, open_pricer(options, "native") as both:
+        with open_pricer(request) as own, open_pricer(request, "native") as both:
             both.calibrate()
             own.calibrate()
-            proposal = propose(graph, rules, own, search(True))
+            proposal = propose(graph, request.rules, own, search(True))
             repropose(proposal, both, search(True), max_error=1e-4)
             # Again with the prices that are known now.
             columns = []

@@ -31,6 +31,7 @@ from eqsat_opt.ir.sizes.sizes import other_sizes, size_sets
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.pipeline.imported import normalised
 from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
@@ -104,7 +105,7 @@ class Outcome:
 def covered(path: str) -> Outcome:
     """Count what of a model the e-graph holds."""
     try:
-        coverage = coverage_of(normalised(import_model(load_model(path)), Options()))
+        coverage = coverage_of(normalised(import_model(load_model(path)), request_of(Options())))
     except EqsatError as error:
         return Outcome((("refused", str(error)),))
     failures = []

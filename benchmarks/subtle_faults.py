@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.subtle_models import MODELS, REORDERED
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.validation.compare import Reference, differences
@@ -265,7 +266,7 @@ def injected(count: int, seed: int) -> Tally:
             if moved < _LEAST:
                 tally.aside[kind] += 1
                 continue
-            found = differences(reference, model, _OPTIONS, "reassociate")
+            found = differences(reference, model, _OPTIONS, Numerics.REASSOCIATE)
         except RuntimeFailed:
             tally.noticed[kind] += 1
             continue
@@ -282,7 +283,7 @@ def false_alarms() -> list[str]:
     for name, build in MODELS.items():
         reference = Reference.of(build(), _OPTIONS, _SEEDS)
         for other in (build, REORDERED.get(name, build)):
-            found = differences(reference, other(), _OPTIONS, "reassociate")
+            found = differences(reference, other(), _OPTIONS, Numerics.REASSOCIATE)
             wrong += [f"{name}: {one.name}: {one.why}" for one in found if one.why]
     return wrong
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -20,39 +20,32 @@ import onnx
 import onnx_ir
 
 from eqsat_opt.common.deadline import Deadline
-from eqsat_opt.common.faults import Faults
-from eqsat_opt.errors import EqsatError, InternalError, ModelError, OptionError, PlanError
-from eqsat_opt.ir.onnx.exporter import to_same_type
+from eqsat_opt.errors import InternalError, ModelError, OptionError
 from eqsat_opt.ir.onnx.files.external import files_read_by
 from eqsat_opt.ir.onnx.files.load import load_model
-from eqsat_opt.ir.onnx.fixed_sizes import fixed_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.sizes import size_sets
-from eqsat_opt.pipeline.destination import Destination, Output
+from eqsat_opt.pipeline import prices
+from eqsat_opt.pipeline.destination import Output
 from eqsat_opt.pipeline.inventory import inventory
-from eqsat_opt.pipeline.objective import objective_of
-from eqsat_opt.pipeline.optimise import PLANNING, TUNING, AnyModel, optimise
+from eqsat_opt.pipeline.optimise import PLANNING, TUNING, AnyModel
 from eqsat_opt.pipeline.options import Options, chosen_options
-from eqsat_opt.pipeline.prices import energy_source
-from eqsat_opt.pipeline.report import find_hints, rule_notes
+from eqsat_opt.pipeline.report import rule_notes
 from eqsat_opt.pipeline.report.explanation import Explanation
-from eqsat_opt.pipeline.report.report import Report
-from eqsat_opt.pipeline.report.values import Hint
-from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
-from eqsat_opt.pipeline.terms import session_options
+from eqsat_opt.pipeline.request import Request, request_of
+from eqsat_opt.pipeline.run import Result, run_request
+from eqsat_opt.pipeline.stages import Progress, Stages
 from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.racing.race import race
 from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
-from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.tuned_file import (
     is_tuned,
     open_as_raced,
 )
 from eqsat_opt.runtime.devices.meters import found_meter
-from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, OpenRunner, RaceRunner
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal
@@ -78,24 +71,6 @@ __all__ = [
     "read_stage", "read_sweep", "require_stage", "rule_notes", "run", "run_sweep", "stage",
     "stage_document", "verify_saved", "write_stage",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Result:
-    """The optimised model, or the original where nothing beat it.
-
-    Attributes:
-        model: in the form that was given; for a path, the path of what was written.
-        report: all numbers.
-        proposal: the e-graph, candidates and choices, for a closer look; ``None`` where the search
-            found nothing to do.
-        plan: that was written; ``None`` if none was asked for.
-    """
-
-    model: Any
-    report: Report
-    proposal: Proposal | None = field(default=None, repr=False, compare=False)
-    plan: Plan | None = field(default=None, repr=False, compare=False)
 
 
 def _silent(_stage: str, _detail: str) -> None:
@@ -150,119 +125,20 @@ def run(
     options = chosen_options(options, {})
     given = resolve(model)  # a model of the zoo is built before the clock starts
     deadline = Deadline.after(options.budget_s)
-    return _run(model, given, options, output, progress=progress, deadline=deadline)
+    stages = Stages(progress)
+    with stages("rules"):
+        request = request_of(options)
+    return run_request(request, model, given, output, stages=stages, deadline=deadline)
 
 
-def _run(
-    model: AnyModel,
-    given: AnyModel,
-    options: Options,
-    output: Output | None,
-    progress: Progress,
-    deadline: Deadline,
-) -> Result:
-    require_custom_ops(options.custom_ops)
-    if options.tuned is not None or options.runtimes:  # half of the package hangs on these two
-        from eqsat_opt.pipeline.forms.tuned import (
-            PORTABLE_SHARE,
-            require_runtimes,
-            tuned_destination,
-            with_tuned,
-        )
+def energy_source(options: Options) -> str:
+    """Describe how energies are known under these options, in words; empty where they are not.
 
-        require_runtimes(options)
-    if options.plan is not None:
-        from eqsat_opt.pipeline.forms.plan import PLAN_SHARE, require_plan, with_plan
-
-        require_plan(options, model, output, options.tuned)
-    for backend in options.portable_backends:
-        load_backend(backend)
-    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
-    destination = None
-    if output is not None:
-        source = given if isinstance(given, (str, os.PathLike)) else None
-        destination = Destination(output, source, options.overwrite)
-        destination.prepare()
-    tuned = None
-    if options.tuned is not None:
-        tuned = tuned_destination(options, given, output)
-    form = given
-    if options.fixed:
-        given = fixed_model(load_model(given), options.fixed)
-    whole = deadline
-    if options.plan is not None:
-        deadline = deadline.share(PLAN_SHARE)
-    share = deadline if tuned is None else deadline.share(PORTABLE_SHARE)
-    faults = Faults(is_strict=options.strict)
-    outcome = optimise(
-        given,
-        name,
-        options,
-        progress,
-        deadline=share,
-        destination=destination,
-        tuned=tuned,
-        faults=faults,
-    )
-    report, chosen = outcome.report, outcome.model
-    result: Any = outcome.loaded if chosen is None else chosen
-    if destination is not None:
-        stages = Stages(progress)
-        with stages("write"):
-            notes = () if outcome.is_written else destination.write(result, outcome.loaded)
-        report = replace(
-            report,
-            stages_s={**report.stages_s, "write": round(stages.seconds["write"], 4)},
-            output=os.fspath(output) if isinstance(output, (str, os.PathLike)) else "",
-            is_in_place=outcome.is_written,
-            notes=(*report.notes, *notes),
-        )
-        faults.written = report.output
-        result = output
-    elif chosen is not None:
-        result = to_same_type(chosen, form)
-    elif isinstance(form, (onnx.ModelProto, onnx_ir.Model)):
-        result = to_same_type(outcome.loaded, form) if options.fixed else form
-    if tuned is not None:
-        report = with_tuned(
-            report,
-            outcome,
-            given,
-            options,
-            destination=tuned,
-            progress=progress,
-            deadline=deadline,
-            faults=faults,
-        )
-    plan = None
-    if options.plan is not None:
-        work = partial(
-            with_plan, report, outcome, given, options, progress=progress, deadline=whole
-        )
-        try:
-            planned = faults.contain("plan", work, f"{options.plan} is not written")
-        except PlanError as error:
-            if not report.output:
-                raise
-            raise PlanError(f"{error}; {report.output} is written, {options.plan} not") from error
-        report, plan = planned or (report, None)
-    if not faults.found:  # what failed in this run would fail in a search for a hint
-        hints = faults.contain(
-            "report",
-            partial(_hints, report, outcome, options),
-            "what a further run might add is not known",
-            also=(EqsatError,),
-        )
-        report = replace(report, hints=hints or ())
-    late = [text for text in faults.warnings if text not in report.warnings]
-    report = replace(report, warnings=(*report.warnings, *late))
-    return Result(result, report, outcome.proposal, plan)
-
-
-def _hints(report: Report, outcome: Outcome, options: Options) -> tuple[Hint, ...]:
-    if outcome.job is None or outcome.proposal is None:
-        return ()
-    return find_hints(report, outcome.loaded, outcome.job, outcome.proposal, options=options)
+    Raises:
+        OptionError: the model of energy cannot be used, nothing counts energy here, or there is no
+            such target.
+    """
+    return prices.energy_source(request_of(options, searches=False))
 
 
 def files_of(*models: str | os.PathLike[str]) -> Iterator[str]:
@@ -339,21 +215,21 @@ def bench(
         OptionError: an option has no meaning, or the models have different inputs.
         RuntimeFailed: a model does not run.
     """
-    options = chosen_options(options, keywords)
-    require_custom_ops(options.custom_ops)
-    session = session_options(options)
+    request = request_of(chosen_options(options, keywords), searches=False)
+    require_custom_ops(request.custom_ops)
+    session = request.session
     with ExitStack() as stack:
         sources = resolve(first), resolve(second)
         models = [load_model(source) for source in sources]
         _require_same_inputs(*models)
-        sizes = size_sets(import_model(models[0]), options.shape_sets)[0].inputs
+        sizes = size_sets(import_model(models[0]), request.shape_sets)[0].inputs
         staged = [
             stack.enter_context(Staging(model, source)).original
             for model, source in zip(models, sources, strict=True)
         ]
-        seeds = [options.seed + i for i in range(max(1, options.check))]
+        seeds = [request.seed + i for i in range(max(1, request.check))]
         reference = Reference.of(staged[0], session, seeds, sizes, open_session=_opened)
-        found = differences(reference, staged[1], session, options.numerics, open_session=_opened)
+        found = differences(reference, staged[1], session, request.numerics, open_session=_opened)
         entrants: dict[str, OpenRunner] = {
             name: partial(_opened, source, session)
             for name, source in zip((ORIGINAL, "other"), staged, strict=True)
@@ -366,10 +242,10 @@ def bench(
             entrants,
             ORIGINAL,
             reference.feeds[0],
-            threads=options.threads,
-            seed=options.seed,
-            time_limit_s=options.budget_s / 2,
-            extension_s=options.budget_s / 2,
+            threads=request.threads,
+            seed=request.seed,
+            time_limit_s=request.budget_s / 2,
+            extension_s=request.budget_s / 2,
             meter=found_meter().meter,
         )
     return result, found
@@ -414,13 +290,11 @@ def explain(
     Raises:
         ModelError, OptionError: see :func:`run`.
     """
-    chosen = _searching(chosen_options(options, keywords))
     given = resolve(model)
-    deadline = Deadline.after(chosen.budget_s)
-    result, proposal = _searched(model, given, chosen, progress, deadline=deadline)
+    request, deadline, stages = _searching(chosen_options(options, keywords), progress)
+    result, proposal = _searched(model, given, request, stages, deadline=deadline)
     progress("explain", "")
-    objective = objective_of(chosen)
-    fates = rule_fates(proposal, objective, time_limit_s=deadline.left_s, seed=chosen.seed)
+    fates = rule_fates(proposal, request.objective, time_limit_s=deadline.left_s, seed=request.seed)
     graphs = (proposal.saturation.lowered.graph, proposal.best)
     misses = near_misses(graphs, proposal.rules, time_limit_s=min(_MISSES_S, deadline.left_s))
     return Explanation(
@@ -433,16 +307,20 @@ def explain(
     )
 
 
-def _searching(options: Options) -> Options:
-    """The options of a search that runs no result."""
-    return replace(options, race=False, check=0, tuned=None, runtimes=None, plan=None)
+def _searching(options: Options, progress: Progress) -> tuple[Request, Deadline, Stages]:
+    """Begin a search that runs no result."""
+    options = replace(options, race=False, check=0, tuned=None, runtimes=None, plan=None)
+    deadline, stages = Deadline.after(options.budget_s), Stages(progress)
+    with stages("rules"):
+        request = request_of(options)
+    return request, deadline, stages
 
 
 def _searched(
-    model: AnyModel, given: AnyModel, options: Options, progress: Progress, deadline: Deadline
+    model: AnyModel, given: AnyModel, request: Request, stages: Stages, deadline: Deadline
 ) -> tuple[Result, Proposal]:
     """Search without writing, and return what was found."""
-    result = _run(model, given, options, None, progress=progress, deadline=deadline)
+    result = run_request(request, model, given, None, stages=stages, deadline=deadline)
     if result.proposal is None:
         failures = result.report.warnings
         raise InternalError(failures[0]) if failures else OptionError(result.report.notes[0])
@@ -478,12 +356,12 @@ def stage(
         ModelError, OptionError: see :func:`run`; or there is no stage of this name.
     """
     require_stage(name)
-    chosen = _searching(chosen_options(options, keywords))
+    chosen = chosen_options(options, keywords)
     if name in ("graph", "eclasses"):  # prices come later
         chosen = replace(chosen, measure=False)
     given = resolve(model)
-    deadline = Deadline.after(chosen.budget_s)
-    _, proposal = _searched(model, given, chosen, progress, deadline=deadline)
+    request, deadline, stages = _searching(chosen, progress)
+    _, proposal = _searched(model, given, request, stages, deadline=deadline)
     return stage_of(proposal, name)
 
 

@@ -30,6 +30,8 @@ from eqsat_opt.lab import zoo
 from eqsat_opt.pipeline.forms.plan import device_drafts
 from eqsat_opt.pipeline.optimise import optimise
 from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.request import request_of
+from eqsat_opt.pipeline.stages import Stages
 from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import recorded
@@ -106,27 +108,29 @@ def prepare(
 def _plans_of(name: str, scale: Scale, target: str, precision: Precision) -> Iterator[ModelPlan]:
     """The cheapest plans of a model, for one stream and for two; none twice."""
     model, profile, device = model_of(name, scale), load_profile(target), load_recorded(target)
-    options = Options(
-        target=target,
-        precision=precision.value,
-        effort="quick",
-        check=0,
-        store="",
-        budget_s=_BUDGET_S,
+    request = request_of(
+        Options(
+            target=target,
+            precision=precision.value,
+            effort="quick",
+            check=0,
+            store="",
+            budget_s=_BUDGET_S,
+        )
     )
     outcome = optimise(
         model,
         name,
-        options,
-        lambda stage, detail: None,
-        deadline=Deadline.after(options.budget_s),
+        request,
+        Stages(lambda stage, detail: None),
+        deadline=Deadline.after(request.budget_s),
         faults=Faults(is_strict=True),
     )
     sizes = size_sets(import_model(outcome.loaded), [])[0]
     known: list[Plan] = []
     for streams in STREAMS:
         made = []
-        for draft in device_drafts(outcome, model, replace(options, streams=streams), sizes):
+        for draft in device_drafts(outcome, model, replace(request, streams=streams), sizes):
             plan = replace(draft.plan, target=profile.name)  # which the package has
             if plan in known:
                 continue

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import onnx_ir
 
 from eqsat_opt.common.faults import Faults
-from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.bodies.importer import folded_conditions
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.fp16 import in_half
 from eqsat_opt.ir.passes.normalise import normalise
-from eqsat_opt.pipeline.options import Options
-
-if TYPE_CHECKING:
-    pass
-
+from eqsat_opt.pipeline.request import Request
 
 __all__ = [
     "import_graph",
@@ -27,19 +21,19 @@ __all__ = [
 ]
 
 
-def normalised(imported: Graph, options: Options) -> Graph:
+def normalised(imported: Graph, request: Request) -> Graph:
     """Return the graph in normal form, in float16 where that is asked for."""
-    clean = normalise(imported, numerics=Numerics.parse(options.numerics))
-    return in_half(clean) if options.precision == Precision.FP16 else clean
+    clean = normalise(imported, numerics=request.numerics)
+    return in_half(clean) if request.precision is Precision.FP16 else clean
 
 
-def import_graph(model: onnx_ir.Model, options: Options, faults: Faults) -> tuple[Graph, Graph]:
+def import_graph(model: onnx_ir.Model, request: Request, faults: Faults) -> tuple[Graph, Graph]:
     """The graph of a model, and its normal form, in which no If has a constant condition."""
     conditions: dict[str, bool] = {}
     while True:
-        imported = import_model(model, exact=options.numerics == "bitexact", conditions=conditions)
+        imported = import_model(model, exact=request.exact, conditions=conditions)
         clean = faults.contain(
-            "normalise", partial(normalised, imported, options), "the model is searched as it is"
+            "normalise", partial(normalised, imported, request), "the model is searched as it is"
         )
         if clean is None:
             return imported, imported

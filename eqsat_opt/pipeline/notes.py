@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.cost.metrics import (
@@ -15,16 +14,12 @@ from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.cost.recorded import RecordedPricer
 from eqsat_opt.extract import AnyObjective, Ratio
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.earlier_result import Joined
 from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.racing.examination import Contest
 from eqsat_opt.racing.finding import Found
 from eqsat_opt.racing.verdict import Verdict
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = [
     "caveats",
@@ -88,21 +83,22 @@ _IN_LESS = {
 }
 
 
-def in_less(options: Options) -> Iterator[str]:
+def in_less(request: Request) -> Iterator[str]:
     """Yield the note that results of another precision do not compete."""
-    text = _IN_LESS.get(Precision(options.precision))
+    text = _IN_LESS.get(request.precision)
     if text is not None:
         yield (
-            f"{text.format(target=options.target)}: its times stand beside those of other "
-            f"{options.precision} results, and of no strict-fp32 ones"
+            f"{text.format(target=request.target)}: its times stand beside those of other "
+            f"{request.precision} results, and of no strict-fp32 ones"
         )
 
 
-def class_of(options: Options) -> str:
+def class_of(request: Request) -> str:
     """Return the key of the options under which an earlier result may compete."""
-    if options.precision == Precision.STRICT:
-        return options.numerics
-    return f"{options.numerics} {options.precision}"
+    name = request.numerics.name.lower()
+    if request.precision is Precision.STRICT:
+        return name
+    return f"{name} {request.precision}"
 
 
 def kept_open(graph: Graph) -> Iterator[str]:

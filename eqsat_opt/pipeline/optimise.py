@@ -6,24 +6,20 @@ Each stage is a function of a lower room; this module puts them in order under o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir
 
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.faults import Faults
-from eqsat_opt.common.numerics import Numerics
-from eqsat_opt.cost.metrics import (
-    WEIGHT_BYTES,
-)
+from eqsat_opt.cost.metrics import WEIGHT_BYTES
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.errors import EqsatError, OptionError
-from eqsat_opt.extract import AnyObjective, Objective
+from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.plain_names import axis_name
 from eqsat_opt.ir.onnx.files.content import constant_bytes
@@ -44,24 +40,19 @@ from eqsat_opt.pipeline.notes import (
     unlimited,
     unrecorded,
 )
-from eqsat_opt.pipeline.objective import is_measured, objective_of
-from eqsat_opt.pipeline.options import Options
-from eqsat_opt.pipeline.prices import (
-    CALIBRATION,
-    target_pricer,
-)
+from eqsat_opt.pipeline.objective import is_measured
+from eqsat_opt.pipeline.prices import CALIBRATION, target_pricer
 from eqsat_opt.pipeline.report import report_of, store_warning, unsearched_report
 from eqsat_opt.pipeline.report.report import Report
-from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
+from eqsat_opt.pipeline.request import Request
+from eqsat_opt.pipeline.stages import Outcome, Stages
 from eqsat_opt.pipeline.terms import (
     NODE_S,
     TRYING,
     estimate_bulk_s,
     search_options,
-    session_options,
     terms_of,
 )
-from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.racing.earlier_result import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.racing.examination import Contest, hold_contest
@@ -74,9 +65,6 @@ from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.validation.found_sizes import find_sizes, has_doubt
-
-if TYPE_CHECKING:
-    from eqsat_opt.rules import Rule
 
 __all__ = [
     "PLANNING",
@@ -95,8 +83,8 @@ TUNING, PLANNING = "tune", "plan"
 def optimise(
     given: AnyModel,
     name: str,
-    options: Options,
-    progress: Progress,
+    request: Request,
+    stages: Stages,
     deadline: Deadline,
     destination: Destination | None = None,
     tuned: Destination | None = None,
@@ -111,27 +99,23 @@ def optimise(
     Args:
         given: the model; it is never changed.
         name: of the model, for the report.
-        options: what the user chose.
-        progress: called with a stage and a detail.
+        request: what the user chose.
+        stages: times the stages, those before this one too, and reports the current one.
         deadline: of everything but writing.
         destination: where the result will be written, and where an earlier one may lie.
         tuned: where the tuned form will be written.
         faults: collects internal errors; its warnings go into the report.
 
     Raises:
-        ModelError, OptionError, CheckFailed: see :func:`eqsat_opt.api.run`.
+        ModelError, CheckFailed: see :func:`eqsat_opt.api.run`.
         InternalError: a stage failed for a reason of ours, and the user is strict.
     """
-    stages = Stages(progress)
-    objective = objective_of(options)
-    with stages("rules"):
-        rules = load_rules(options.rules, Numerics.parse(options.numerics))
     with stages("load"):
         model = load_model(given)
         require_portable(model.metadata_props, name)
         for place in filter(None, (destination, tuned)):
             place.check_for(model)
-    untouched = partial(_untouched, model, name, options, objective, stages=stages, faults=faults)
+    untouched = partial(_untouched, model, name, request, stages=stages, faults=faults)
     outcome = faults.contain(
         lambda: stages.current,
         partial(
@@ -139,12 +123,10 @@ def optimise(
             model,
             given,
             name,
-            options,
+            request,
             stages=stages,
             deadline=deadline,
             destination=destination,
-            objective=objective,
-            rules=rules,
             faults=faults,
             untouched=untouched,
         ),
@@ -159,16 +141,13 @@ _STAYS = "the original stays"
 def _untouched(
     model: onnx_ir.Model,
     name: str,
-    options: Options,
-    objective: AnyObjective,
+    request: Request,
     *,
     stages: Stages,
     faults: Faults,
 ) -> Outcome:
     """The original, where a stage failed without which there is no result."""
-    report = unsearched_report(
-        name, model, stages.seconds, options, objective=objective, why="nothing was found"
-    )
+    report = unsearched_report(name, model, stages.seconds, request, why="nothing was found")
     return Outcome(model, None, replace(report, warnings=faults.warnings), None)
 
 
@@ -176,13 +155,11 @@ def _optimised(
     model: onnx_ir.Model,
     given: AnyModel,
     name: str,
-    options: Options,
+    request: Request,
     *,
     stages: Stages,
     deadline: Deadline,
     destination: Destination | None,
-    objective: AnyObjective,
-    rules: Sequence[Rule],
     faults: Faults,
     untouched: Callable[[], Outcome],
 ) -> Outcome:
@@ -190,27 +167,25 @@ def _optimised(
     with ExitStack() as stack:
         with stages("load"):
             staging = stack.enter_context(Staging(model, given))
-            lacking = require_valid(staging.original, session_options(options), deadline)
-            imported, clean = import_graph(model, options, faults)
-        sizes = size_sets(imported, options.shape_sets)
-        _require_sizes(options, sizes[0])
+            lacking = require_valid(staging.original, request.session, deadline)
+            imported, clean = import_graph(model, request, faults)
+        sizes = size_sets(imported, request.shape_sets)
+        _require_sizes(request, sizes[0])
         box = None
-        if options.check or (options.race and options.is_here):
+        if request.check or (request.race and request.is_here):
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
         if box is not None and has_doubt(sizes) and not lacking:
             with stages("sizes"):
                 tried = find_sizes(
                     staging.original,
                     sizes,
-                    replace(session_options(options), level="disabled"),
+                    replace(request.session, level="disabled"),
                     box=box,
                     deadline=deadline.share(TRYING),
                 )
             sizes = tried.sets
             if tried.failure:
-                report = unsearched_report(
-                    name, model, stages.seconds, options, objective=objective, why=tried.failure
-                )
+                report = unsearched_report(name, model, stages.seconds, request, why=tried.failure)
                 return Outcome(model, None, report, None)
         bulk_s = estimate_bulk_s(constant_bytes(model), stages.seconds["load"])
         deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
@@ -218,24 +193,24 @@ def _optimised(
         with stages("bodies"):
             bodies = faults.contain(
                 "bodies",
-                partial(_with_bodies, plain, options, objective, sizes[0], deadline, faults),
+                partial(_with_bodies, plain, request, sizes[0], deadline, faults),
                 _BODIES_STAY,
                 also=(EqsatError,),
             ) or Bodies(plain)
             clean = bodies.graph
-        search = search_options(options, objective, sizes[0].all, deadline)
+        search = search_options(request, sizes[0].all, deadline)
         if search.counts_weights:  # of the file as it came, where much is not folded yet
             clean, plain = (unfolded(one, least=True) for one in (clean, plain))
             search = replace(search, told={WEIGHT_BYTES: float(constant_bytes(model))})
         if search.deadline.left_s < NODE_S * len(clean.nodes):
-            report = unsearched_report(name, model, stages.seconds, options, objective=objective)
+            report = unsearched_report(name, model, stages.seconds, request)
             return Outcome(model, None, report, None, bulk_s=bulk_s)
-        terms = replace(terms_of(options, search, sizes, deadline), bulk_s=bulk_s)
+        terms = replace(terms_of(request, search, sizes, deadline), bulk_s=bulk_s)
         clear = _nothing
         if box is not None:
             terms, clear = replace(terms, box=box), box.reset
-        pricer = stack.enter_context(target_pricer(options))
-        if isinstance(pricer, Pricer) and search.measure and is_measured(objective):
+        pricer = stack.enter_context(target_pricer(request))
+        if isinstance(pricer, Pricer) and search.measure and is_measured(request.objective):
             with stages("calibrate"):
                 faults.contain(
                     "calibrate",
@@ -249,26 +224,26 @@ def _optimised(
             terms=terms,
             pricer=pricer,
             staging=staging,
-            strict=options.strict,
-            selection=options.rules,
+            strict=request.strict,
+            selection=request.selection,
             stage=stages,
             progress=stages.progress,
             faults=faults,
             current=lambda: stages.current,
         )
-        found, warnings = find_candidates(job, rules, deadline)
+        found, warnings = find_candidates(job, request.rules, deadline)
         if found is None:
             return untouched()
         if bodies.better and not any(True for _ in found.sound):
             job = replace(job, clean=plain)  # who knows whether it is a body that is wrong
-            again, further = find_candidates(job, rules, deadline)
+            again, further = find_candidates(job, request.rules, deadline)
             found, warnings = again or found, (*warnings, *further)
         breaks = found.proposal.choice.original_breaks
         if breaks:  # the clock cannot speak for an original that may not stay
             terms = replace(terms, by_cost=True)
             job = replace(job, terms=terms)
         stages.seconds.update(found.stages_s)
-        origin = cache(lambda: origin_of(model, rules, class_of(options)))
+        origin = cache(lambda: origin_of(model, request.rules, class_of(request)))
         joined = faults.contain(
             "previous",
             partial(_joined, job, found, destination, model, origin=origin, stages=stages),
@@ -281,7 +256,7 @@ def _optimised(
         coverage = coverage_of(clean)
         share = faults.contain(
             "report",
-            partial(_passing_share, coverage, job, joined, options=options),
+            partial(_passing_share, coverage, job, joined, request=request),
             "what share of the time passes through is not known",
         )
     verdict = contest.verdict
@@ -304,8 +279,7 @@ def _optimised(
         contest=contest,
         stages_s=stages.seconds,
         pricer=pricer,
-        options=options,
-        objective=objective,
+        request=request,
         coverage=coverage,
         passing_share=share,
     )
@@ -328,9 +302,9 @@ def _optimised(
         notes=(
             *report.notes,
             *notes_of(joined, contest, lacking),
-            *caveats(objective, found),
+            *caveats(request.objective, found),
             *unrecorded(pricer, found),
-            *in_less(options),
+            *in_less(request),
             *kept_open(imported),
             *_late(bodies),
         ),
@@ -350,8 +324,7 @@ def _optimised(
 
 def _with_bodies(
     graph: Graph,
-    options: Options,
-    objective: AnyObjective,
+    request: Request,
     sizes: Sizes,
     deadline: Deadline,
     faults: Faults,
@@ -361,23 +334,24 @@ def _with_bodies(
     Limits speak of a whole model, and a quotient of a whole model is none of its parts: there
     bodies stay.
     """
+    objective = request.objective
     if not isinstance(objective, Objective) or objective.is_limited:
         return Bodies(graph)
 
     def improve(
         model: onnx_ir.Model, name: str, shapes: Mapping[str, tuple[int, ...]], deadline: Deadline
     ) -> onnx_ir.Model | None:
-        inner = replace(options, shapes=shapes, tuned=None, runtimes=None, plan=None, strict=False)
+        inner = replace(request, shape_sets=(shapes,), tuned=None, plan=None, strict=False)
+        stages = Stages(_silent)
         outcome = faults.contain(
             "bodies",
-            partial(optimise, model, name, inner, _silent, deadline, faults=faults),
+            partial(optimise, model, name, inner, stages, deadline, faults=faults),
             _BODIES_STAY,
             also=(EqsatError,),
         )
         return None if outcome is None else outcome.model
 
-    exact = options.numerics == "bitexact"
-    return with_better_bodies(graph, improve, sizes.given, deadline, exact=exact)
+    return with_better_bodies(graph, improve, sizes.given, deadline, exact=request.exact)
 
 
 def _with_body_flops(
@@ -419,9 +393,9 @@ def _late(bodies: Bodies) -> Iterator[str]:
         yield f"there was no time to optimise the {names}; allow more with --budget"
 
 
-def _require_sizes(options: Options, sizes: Sizes) -> None:
+def _require_sizes(request: Request, sizes: Sizes) -> None:
     """Check that a plan has all its sizes."""
-    if options.plan is not None and sizes.assumed:
+    if request.plan is not None and sizes.assumed:
         name = axis_name(min(sizes.assumed))
         raise OptionError(
             f"a plan is for fixed sizes; give {name!r} one with --input-shape {name}:SIZE"
@@ -469,19 +443,19 @@ def _contest(job: Job, joined: Joined, stages: Stages, bodies: Bodies) -> Contes
         )
 
 
-def _passing_share(coverage: Coverage, job: Job, joined: Joined, options: Options) -> float | None:
+def _passing_share(coverage: Coverage, job: Job, joined: Joined, request: Request) -> float | None:
     """The share of the time of what passes through, where kernels are measured and models run."""
     examined = joined.found.examined
     if not coverage.n_passing:
         return 0.0
-    if not options.measure or examined is None or examined.reference is None:
+    if not request.measure or examined is None or examined.reference is None:
         return None
     return time_share(
         coverage,
         job.imported.model,
         job.staging.original,
         reference=examined.reference,
-        options=session_options(options),
+        options=request.session,
         deadline=job.terms.deadline,
     )
 

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from eqsat_opt.common.deadline import Deadline
-from eqsat_opt.common.precision import Precision
 from eqsat_opt.egraph import Budget
-from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.sizes.sizes import Sizes
-from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.objective import is_by_clock, ties_broken
+from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.examination import Terms
-from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.select.proposal import SearchOptions
-
-if TYPE_CHECKING:
-    pass
-from eqsat_opt.pipeline.objective import is_by_clock, ties_broken
 
 __all__ = [
     "NODE_S",
     "TRYING",
     "estimate_bulk_s",
     "search_options",
-    "session_options",
     "terms_of",
 ]
 
@@ -46,47 +38,40 @@ _RACE_S = 10.0
 """A race that lasts longer than this learns little more."""
 
 
-def search_options(
-    options: Options, objective: AnyObjective, sizes: Mapping[str, int], deadline: Deadline
-) -> SearchOptions:
+def search_options(request: Request, sizes: Mapping[str, int], deadline: Deadline) -> SearchOptions:
     """How to search in the time until a deadline, of which check and race get a share."""
     return SearchOptions(
-        ties_broken(objective),
-        Budget(nodes=options.nodes),
+        ties_broken(request.objective),
+        Budget(nodes=request.nodes),
         sizes,
-        measure=options.measure and options.is_here,
-        alternatives=options.alternatives if options.race else 0,
+        measure=request.measure and request.is_here,
+        alternatives=request.alternatives if request.race else 0,
         deadline=deadline.share(_SEARCH),
-        saturation_limit_s=options.deadline_s,
-        gap=options.gap,
-        seed=options.seed,
-        exact=options.numerics == "bitexact",
-        streams=options.streams,
+        saturation_limit_s=request.saturation_limit_s,
+        gap=request.gap,
+        seed=request.seed,
+        exact=request.exact,
+        streams=request.streams,
     )
 
 
-def session_options(options: Options) -> OrtOptions:
-    """How sessions are opened for the user."""
-    return OrtOptions(options.threads, custom_ops=options.custom_ops)
-
-
 def terms_of(
-    options: Options, search: SearchOptions, sizes: tuple[Sizes, ...], deadline: Deadline
+    request: Request, search: SearchOptions, sizes: tuple[Sizes, ...], deadline: Deadline
 ) -> Terms:
-    is_raced = options.race and options.is_here
+    is_raced = request.race and request.is_here
     return Terms(
-        threads=options.threads,
-        numerics=options.numerics,
-        seeds=tuple(options.seed + i for i in range(options.check)),
+        threads=request.threads,
+        numerics=request.numerics,
+        seeds=request.seeds,
         sizes=sizes,
         race_s=_RACE_S if is_raced else 0.0,
         # Whoever minimises something else than time wants the minimum, whatever the clock says.
-        by_cost=not (options.is_here and is_by_clock(search.objective)),
-        seed=options.seed,
+        by_cost=not (request.is_here and is_by_clock(search.objective)),
+        seed=request.seed,
         deadline=deadline,
-        custom_ops=options.custom_ops,
+        custom_ops=request.custom_ops,
         meter=found_meter().meter if is_raced else None,
-        precision=Precision(options.precision),
+        precision=request.precision,
     )
 
 

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from itertools import islice, zip_longest
 
 from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.graph import Graph
@@ -79,7 +80,7 @@ class Terms:
     """
 
     threads: int
-    numerics: str
+    numerics: Numerics
     seeds: tuple[int, ...]
     sizes: tuple[Sizes, ...]
     race_s: float
@@ -274,7 +275,7 @@ def drafts_of(
     original: ModelSource,
     specs: Sequence[InputSpec],
     sets: Sequence[Mapping[str, int]],
-    numerics: str,
+    numerics: Numerics,
     precision: Precision = Precision.STRICT,
 ) -> Iterator[Draft]:
     """Further sizes and designed values in turn, so that little time shows something of both.

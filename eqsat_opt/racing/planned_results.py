@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import CheckFailed, PlanError, RuntimeFailed
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.racing.entrants import ORIGINAL
@@ -101,7 +102,7 @@ class PlanJob:
     session: OrtOptions
     sizes: Sizes
     seeds: tuple[int, ...]
-    numerics: str
+    numerics: Numerics
     max_error: float
     has_kernels: bool
     is_raced: bool = True

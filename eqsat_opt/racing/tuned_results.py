@@ -15,6 +15,7 @@ from functools import partial
 import onnx
 
 from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.racing.entrants import ORIGINAL
@@ -100,7 +101,7 @@ class TunedJob:
     session: OrtOptions
     sizes: tuple[Sizes, ...]
     seeds: tuple[int, ...]
-    numerics: str
+    numerics: Numerics
     max_error: float
     suited: onnx.ModelProto | None = None
     runtimes: tuple[str, ...] = (ORT,)

@@ -6,6 +6,7 @@ the original moves by itself (:mod:`eqsat_opt.validation.own_movement`).
 
 from __future__ import annotations
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
@@ -21,7 +22,7 @@ def differences(
     reference: Reference,
     model: ModelSource,
     options: OrtOptions,
-    numerics: str,
+    numerics: Numerics,
     *,
     open_session: OpenSession = OrtSession,
     open_candidate: OpenSession | None = None,

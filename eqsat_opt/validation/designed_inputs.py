@@ -16,6 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.ir.onnx.data_movement import MOVING
 from eqsat_opt.runtime.inputs import InputSpec, integer_ends, random_inputs
 from eqsat_opt.runtime.source import Feeds
@@ -34,11 +35,11 @@ _HUGE: Mapping[int, float] = {TensorProto.FLOAT16: 4096.0}
 _EACH = 4
 """Inputs of a kind that are made special one at a time, while the others stay ordinary."""
 
-_SPECIAL_CLASSES = ("bitexact", "reassociate")
+_SPECIAL_CLASSES = (Numerics.BITEXACT, Numerics.REASSOCIATE)
 
 
 def value_drafts(
-    graph: onnx.GraphProto, specs: Sequence[InputSpec], sizes: Mapping[str, int], numerics: str
+    graph: onnx.GraphProto, specs: Sequence[InputSpec], sizes: Mapping[str, int], numerics: Numerics
 ) -> Iterator[Draft]:
     """Drafts for a model, those that are most often telling first.
 
@@ -81,7 +82,7 @@ def value_drafts(
         name
         for name in floats
         if not _meets_products(graph, name)
-        or (numerics == "bitexact" and not _meets_maxima(graph, name))
+        or (numerics is Numerics.BITEXACT and not _meets_maxima(graph, name))
     ]
     for name in infinite[:_EACH]:
         yield draft(f"a plane of {name} at -inf", "special", {name: _plane(-np.inf)})

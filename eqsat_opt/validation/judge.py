@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions
@@ -54,7 +55,7 @@ class Judge:
     reference: Reference
     model: ModelSource
     options: OrtOptions
-    numerics: str
+    numerics: Numerics
     open_session: OpenSession
     open_candidate: OpenSession
     precision: Precision
@@ -75,7 +76,7 @@ class Judge:
 
     def compare(self, results: Sequence[Sequence[Any]]) -> tuple[Difference, ...]:
         """The worst difference of every output over the random inputs."""
-        reference, exact = self.reference, self.numerics == "bitexact"
+        reference, exact = self.reference, self.numerics is Numerics.BITEXACT
         worst: dict[str, Difference] = {}
         for actual, expected in zip(results, reference.outputs, strict=True):
             values = zip(reference.names, expected, actual, self._scales, strict=True)
@@ -109,16 +110,18 @@ class Judge:
             return found  # parts between quantisations say more
         is_wrong = any(one.why for one in found)
         is_strict = (
-            self._is_own and self.precision is not Precision.FP16 and self.numerics == "reassociate"
+            self._is_own
+            and self.precision is not Precision.FP16
+            and self.numerics is Numerics.REASSOCIATE
         )
         is_near = all(
             is_within_floor(one, left, scale)
             for one, left, scale in zip(found, reference.outputs[0], self._scales, strict=True)
         )
-        is_exact = self._is_own and self.numerics == "bitexact"
+        is_exact = self._is_own and self.numerics is Numerics.BITEXACT
         is_needed = (
             is_exact and any(one.max_abs for one in found)
-            if self.numerics == "bitexact"
+            if self.numerics is Numerics.BITEXACT
             else is_wrong or (is_strict and not is_near)
         )
         if not (is_needed or self._hides_infinities):
@@ -154,7 +157,9 @@ class Judge:
     ) -> tuple[Difference, ...]:
         reference, class_ = self.reference, self._tolerance
         granted = 0.0 if is_strict and own.knows_sums(self.numerics) else class_
-        is_exact = self.numerics == "bitexact" and not own.rounds and own.knows_sums(self.numerics)
+        is_exact = (
+            self.numerics is Numerics.BITEXACT and not own.rounds and own.knows_sums(self.numerics)
+        )
         worst: dict[str, Difference] = {}
         plain: Runner | None = None
         for feeds, left, right in zip(reference.feeds, reference.outputs, results, strict=True):
@@ -198,7 +203,7 @@ class Judge:
                 scale=scale,
                 tolerance=tolerance,
                 allowed=moves,
-                exact=self.numerics == "bitexact",
+                exact=self.numerics is Numerics.BITEXACT,
                 judged_as=self._judged_as(name),
                 is_least=is_least,
             )
@@ -232,7 +237,7 @@ class Judge:
         spread: Sequence[Any] | None = None,
         movement: Movement | None = None,
     ) -> tuple[Difference, ...]:
-        reference, exact = self.reference, self.numerics == "bitexact"
+        reference, exact = self.reference, self.numerics is Numerics.BITEXACT
         found = []
         for i, (name, left, right, scale) in enumerate(
             zip(reference.names, trial.outputs, actual, self._scales, strict=True)

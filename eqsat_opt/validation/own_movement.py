@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
@@ -38,11 +39,11 @@ _MOST = 0.9
 _NEIGHBOURS, _DRAWS = 2, 3
 """Runs on inputs beside the given ones, and with errors in the sums."""
 
-_CLASS: Mapping[str, float] = {
-    "bitexact": 1.0,
-    "reassociate": 1.0,
-    "refactor": 8.0,
-    "relaxed": 64.0,
+_CLASS: Mapping[Numerics, float] = {
+    Numerics.BITEXACT: 1.0,
+    Numerics.REASSOCIATE: 1.0,
+    Numerics.REFACTOR: 8.0,
+    Numerics.RELAXED: 64.0,
 }
 """How many times its own movement a numerics class may move an output; in `bitexact` only what
 libraries move counts, and the bound of the class besides."""
@@ -80,7 +81,7 @@ class OwnMovement:
 
     def __init__(self, model: ModelSource, options: OrtOptions, open_session: OpenSession) -> None:
         self._model, self._options, self._open = model, options, open_session
-        self._known: dict[tuple[int, str], tuple[Feeds, Movement]] = {}
+        self._known: dict[tuple[int, Numerics], tuple[Feeds, Movement]] = {}
 
     @cached_property
     def _structure(self) -> onnx.ModelProto:
@@ -105,12 +106,12 @@ class OwnMovement:
         """The original without the runtime's own fusions."""
         return self._open(self._model, self.plain_options)
 
-    def knows_sums(self, numerics: str) -> bool:
+    def knows_sums(self, numerics: Numerics) -> bool:
         """Whether it is known how far other orders of its sums move it."""
         return self._drawing(numerics) is not None
 
-    def _drawing(self, numerics: str) -> Runner | None:
-        return self._by_libraries if numerics == "bitexact" else self._noisy
+    def _drawing(self, numerics: Numerics) -> Runner | None:
+        return self._by_libraries if numerics is Numerics.BITEXACT else self._noisy
 
     @cached_property
     def narrow(self) -> Mapping[str, str]:
@@ -138,7 +139,7 @@ class OwnMovement:
             return None
 
     def of(
-        self, feeds: Feeds, outputs: Sequence[Any], numerics: str, *, is_drawn: bool = True
+        self, feeds: Feeds, outputs: Sequence[Any], numerics: Numerics, *, is_drawn: bool = True
     ) -> Movement:
         """The movement on one input.
 
@@ -163,13 +164,13 @@ class OwnMovement:
             self.__dict__.pop(name, None)
 
     def _measured(
-        self, feeds: Feeds, outputs: Sequence[Any], numerics: str, draws: int
+        self, feeds: Feeds, outputs: Sequence[Any], numerics: Numerics, draws: int
     ) -> Movement:
         times = _CLASS[numerics]
         plain = tuple(self.plain.run(feeds))
         beside: list[Sequence[Any]] = [plain]
         generator = np.random.default_rng(0)
-        is_exact = numerics == "bitexact"  # other inputs are no matter of what libraries do
+        is_exact = numerics is Numerics.BITEXACT  # other inputs are no matter of what libraries do
         for _ in range(_NEIGHBOURS if draws and not is_exact else 0):
             moved = neighbouring(feeds, generator)
             beside.extend(_runs(self._whole, moved, 1))

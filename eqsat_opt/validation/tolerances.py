@@ -7,7 +7,7 @@ to their size then misses a dropped gate. The error here is relative to how much
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.validation.trials import Kind
 
 __all__ = [
@@ -22,7 +23,12 @@ __all__ = [
     "compare_values", "is_float", "is_within_floor", "spread_of", "widest",
 ]  # fmt: skip
 
-TOLERANCES = {"bitexact": 1e-5, "reassociate": 1e-3, "refactor": 5e-3, "relaxed": 2e-2}
+TOLERANCES: Mapping[Numerics, float] = {
+    Numerics.BITEXACT: 1e-5,
+    Numerics.REASSOCIATE: 1e-3,
+    Numerics.REFACTOR: 5e-3,
+    Numerics.RELAXED: 2e-2,
+}
 """Error per standard deviation of the output that a numerics class may cause in float32."""
 
 _ROUNDING = {"float64": 1e-12, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}

@@ -16,6 +16,7 @@ from functools import cached_property
 import onnx
 
 from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.operators import analytic_price
@@ -311,7 +312,7 @@ def checked(
     result: MethodResult,
     staging: Staging,
     *,
-    numerics: str,
+    numerics: Numerics,
     seeds: Sequence[int],
     sizes: Mapping[str, int],
     session: OrtOptions,

@@ -140,7 +140,7 @@ def verify_saved(path: str) -> Verification:
         raise OptionError(f"{path} has metadata of compare that cannot be read: {error}") from error
     if settings.measure:
         raise OptionError(f"the prices of {path} were measured, so they cannot be told again")
-    imported = import_model(loaded, exact=record["numerics"] == "bitexact")
+    imported = import_model(loaded, exact=numerics is Numerics.BITEXACT)
     sizes = size_sets(imported, shapes)[0]
     subject = Subject(normalise(imported, numerics=numerics), (), sizes.given, threads=threads)
     verification = Verification(record, said, priced(subject, settings).cost)

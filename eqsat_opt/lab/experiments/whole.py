@@ -27,8 +27,8 @@ from eqsat_opt.lab.comparison import CompareSettings, Comparison, MethodResult, 
 from eqsat_opt.lab.experiments.worker import Reply, Run, Task, run_apart
 from eqsat_opt.pipeline.optimise import AnyModel
 from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.request import Request, request_of
 from eqsat_opt.pipeline.stages import Progress
-from eqsat_opt.pipeline.terms import session_options
 from eqsat_opt.proving.selection import costs_only
 from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.racing.evidence import log_noise
@@ -82,7 +82,8 @@ def compare_apart(
             "leave out --save and --run"
         )
     path, blobs = _source(model)
-    _require_valid(model, options)
+    request = request_of(options, searches=False)
+    _require_valid(model, request)
     name = os.fspath(model) if isinstance(model, str | os.PathLike) else "model"
     replies: list[Reply] = []
     with ExitStack() as stack:
@@ -112,7 +113,7 @@ def compare_apart(
         found = gathered(name, settings, pairs, notes)
         if is_raced and found.results:
             progress("race", "")
-            found = replace(found, race=_raced(found, model, options))
+            found = replace(found, race=_raced(found, model, request))
     if save is None:  # the files are gone
         return replace(found, results=tuple(replace(one, model="") for one in found.results))
     text = json.dumps(_finite(found.to_json()), indent=2, ensure_ascii=False) + "\n"
@@ -133,7 +134,7 @@ def _source(model: AnyModel) -> tuple[str, list[bytes]]:
         ) from error
 
 
-def _require_valid(model: AnyModel, options: Options) -> None:
+def _require_valid(model: AnyModel, request: Request) -> None:
     """Refuse at once what every method would refuse.
 
     Raises:
@@ -142,7 +143,7 @@ def _require_valid(model: AnyModel, options: Options) -> None:
     if not _is_zoo(model):
         loaded = load_model(model)
         with Staging(loaded, model) as staging:
-            require_valid(staging.original, session_options(options))
+            require_valid(staging.original, request.session)
 
 
 def _made(folder: str) -> str:
@@ -168,15 +169,15 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _raced(found: Comparison, model: AnyModel, options: Options) -> RaceResult:
+def _raced(found: Comparison, model: AnyModel, request: Request) -> RaceResult:
     """The best result of each method against the model as it came; equal ones run once.
 
     On streams of this processor plans are raced, and else graphs.
     """
     given = zoo.build_named(model.removeprefix("zoo:")) if _is_zoo(model) else model
     loaded = load_model(given)
-    sizes = size_sets(import_model(loaded), options.shape_sets)[0].inputs
-    session = session_options(options)
+    sizes = size_sets(import_model(loaded), request.shape_sets)[0].inputs
+    session = request.session
     best = {one.method: one.best for one in found.runs if one.best is not None}
     keys = {name: _what_runs(one, found.settings) for name, one in best.items()}
     first: dict[str, str] = {}
@@ -197,9 +198,9 @@ def _raced(found: Comparison, model: AnyModel, options: Options) -> RaceResult:
         held = race(
             entrants,
             ORIGINAL,
-            random_inputs(specs, options.seed, sizes_for(specs, sizes)),
-            threads=options.threads,
-            seed=options.seed,
+            random_inputs(specs, request.seed, sizes_for(specs, sizes)),
+            threads=request.threads,
+            seed=request.seed,
             time_limit_s=race_s,
             extension_s=race_s,
         )

@@ -18,7 +18,6 @@ import onnx
 import onnx_ir
 
 from eqsat_opt import errors
-from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
@@ -41,7 +40,7 @@ from eqsat_opt.lab.experiments.saved import save_found, save_plan
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.prices import open_pricer
 from eqsat_opt.pipeline.report import rule_notes, store_warning
-from eqsat_opt.pipeline.terms import session_options
+from eqsat_opt.pipeline.request import Request, request_of
 from eqsat_opt.proving.selection import costs_only, load_rules
 from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.child import Child, answer_requests, ending_text, peak_memory_bytes
@@ -190,7 +189,7 @@ def serve() -> None:
 class _Loaded:
     """A model, and all that a method needs beside it."""
 
-    options: Options
+    request: Request
     settings: CompareSettings
     subject: Subject
     model: onnx_ir.Model
@@ -200,29 +199,28 @@ class _Loaded:
 
 
 def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
-    options = Options(**task.options)
+    request = request_of(Options(**task.options), searches=False)
     settings = CompareSettings.from_json(task.settings)
     given: str | onnx.ModelProto = task.model
     if blobs:
         given = onnx.load_model_from_string(blobs[0])
     elif task.model.startswith("zoo:"):
         given = zoo.build_named(task.model.removeprefix("zoo:"))
-    numerics = Numerics.parse(options.numerics)
-    rules = load_rules(options.rules, numerics, for_costs=True)
+    rules = load_rules(request.selection, request.numerics, for_costs=True)
     loaded = load_model(given)
     require_portable(loaded.metadata_props, task.name)
-    imported = import_model(loaded, exact=options.numerics == "bitexact")
-    sizes = size_sets(imported, options.shape_sets)[0]
-    clean = normalise(imported, numerics=numerics)
+    imported = import_model(loaded, exact=request.exact)
+    sizes = size_sets(imported, request.shape_sets)[0]
+    clean = normalise(imported, numerics=request.numerics)
     closing = ExitStack()
-    pricer, threads = None, session_options(options).threads
+    pricer, threads = None, request.threads
     if settings.measure:
         # A stream is a thread, so kernels on several of them have one each.
-        measured = replace(options, threads=1) if settings.runs_streams else options
+        measured = replace(request, threads=1) if settings.runs_streams else request
         sources = priced_sources(settings, measured.threads)
         pricer = closing.enter_context(open_pricer(measured, *sources))
     return _Loaded(
-        options=options,
+        request=request,
         settings=settings,
         subject=Subject(
             clean,
@@ -252,7 +250,7 @@ def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
             warm_up(task.method, work.subject, work.settings, task.seed)
             original, found = run_method(task.method, work.subject, work.settings, task.seed)
             found = replace(found, peak_bytes=peak_memory_bytes())
-            if work.options.check and not costs_only(work.options.rules):
+            if work.request.check and not costs_only(work.request.selection):
                 found = _checked(found, work)
             notes: tuple[str, ...] = ()
             if task.save:
@@ -273,13 +271,12 @@ def _notes(work: _Loaded) -> tuple[str, ...]:
 
 
 def _checked(found: MethodResult, work: _Loaded) -> MethodResult:
-    options = work.options
     with Staging(work.model, work.given) as staging:
         return checked(
             found,
             staging,
-            numerics=options.numerics,
-            seeds=[options.seed + number for number in range(options.check)],
+            numerics=work.request.numerics,
+            seeds=work.request.seeds,
             sizes=work.sizes,
-            session=session_options(options),
+            session=work.request.session,
         )

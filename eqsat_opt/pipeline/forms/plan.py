@@ -15,7 +15,7 @@ from eqsat_opt.common.paths import obstacle, same_file
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.on_device import is_measured_gpu, plan_times_us
-from eqsat_opt.cost.recorded import RecordedDevice, load_recorded
+from eqsat_opt.cost.recorded import RecordedDevice
 from eqsat_opt.errors import ExtractionError, OptionError, PlanError
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.exporter import model_proto
@@ -24,21 +24,22 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.pipeline.device import device_pricer
 from eqsat_opt.pipeline.imported import normalised
-from eqsat_opt.pipeline.objective import is_time_alone, objective_of
+from eqsat_opt.pipeline.objective import is_time_alone
 from eqsat_opt.pipeline.optimise import PLANNING, AnyModel
-from eqsat_opt.pipeline.options import HOST, Options
-from eqsat_opt.pipeline.prices import open_plan_pricer, pricer_elsewhere
+from eqsat_opt.pipeline.options import HOST
+from eqsat_opt.pipeline.prices import open_plan_pricer
 from eqsat_opt.pipeline.report.forms import Planned
 from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
-from eqsat_opt.pipeline.terms import search_options, session_options
+from eqsat_opt.pipeline.terms import search_options
 from eqsat_opt.racing.planned_results import PORTABLE, PlanContest, PlanJob, hold_plan_contest
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.launched import LAUNCHED
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.constants import Weights
 from eqsat_opt.runtime.plan.files import write_plan
 from eqsat_opt.runtime.plan.plan import Plan
@@ -61,11 +62,11 @@ PLAN_SHARE = 0.7
 """Share of the budget that comes before plans where one is made."""
 
 
-def require_plan(options: Options, *others: object) -> None:
+def require_plan(request: Request, *others: object) -> None:
     """Check what is known to fail before any work is done.
 
     Args:
-        options: what the user chose.
+        request: what the user chose.
         others: what else is read or written; paths are compared.
 
     Raises:
@@ -73,18 +74,18 @@ def require_plan(options: Options, *others: object) -> None:
             unknown.
         PlanError: a package that a backend needs is missing.
     """
-    if options.plan is None:
+    if request.plan is None:
         return
-    if options.plan == "-":
+    if request.plan == "-":
         raise OptionError("a plan needs a file; give --plan (plan=) a name")
-    if why := obstacle(options.plan):
+    if why := obstacle(request.plan):
         raise OptionError(why)
     for other in others:
-        if isinstance(other, str | os.PathLike) and same_file(other, options.plan):
+        if isinstance(other, str | os.PathLike) and same_file(other, request.plan):
             raise OptionError(
-                f"{options.plan} is another file of this run already; give the plan another name"
+                f"{request.plan} is another file of this run already; give the plan another name"
             )
-    for name in options.backends:
+    for name in request.backends:
         if name not in launcher_names():
             raise OptionError(
                 f"no backend {name!r} runs plans; there are {', '.join(launcher_names())}"
@@ -96,7 +97,7 @@ def with_plan(
     report: Report,
     outcome: Outcome,
     given: AnyModel,
-    options: Options,
+    request: Request,
     progress: Progress,
     deadline: Deadline,
 ) -> tuple[Report, Plan]:
@@ -107,17 +108,17 @@ def with_plan(
         PlanError: the model cannot stand in a plan, no plan runs here, or it cannot be written.
         CheckFailed: a plan computes something else, and the user is strict.
     """
-    assert options.plan is not None
+    assert request.plan is not None
     progress(PLANNING, "")
     stages = Stages(progress)
-    sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
+    sizes = size_sets(import_model(outcome.loaded), request.shape_sets)[0]
     with stages(PLANNING):
-        if options.is_here:
-            plan, told = _for_host(outcome, given, options, sizes, stages=stages, deadline=deadline)
+        if request.is_here:
+            plan, told = _for_host(outcome, given, request, sizes, stages=stages, deadline=deadline)
         else:
-            plan, told = _for_device(outcome, given, options, sizes)
+            plan, told = _for_device(outcome, given, request, sizes)
     with stages("write"):
-        write_plan(options.plan, plan)
+        write_plan(request.plan, plan)
     seconds = dict(report.stages_s)
     for name, spent in stages.seconds.items():
         seconds[name] = round(seconds.get(name, 0.0) + spent, 4)
@@ -127,16 +128,16 @@ def with_plan(
 def _for_host(
     outcome: Outcome,
     given: AnyModel,
-    options: Options,
+    request: Request,
     sizes: Sizes,
     stages: Stages,
     deadline: Deadline,
 ) -> tuple[Plan, Planned]:
     weights = _weights(outcome, given)
     tensors = Weights(stored_tensors(weights))  # of several hundred megabytes, perhaps
-    chosen = dict(_chosen(outcome, options, stages, deadline))
+    chosen = dict(_chosen(outcome, request, stages, deadline))
     drafted = drafts(
-        _graphs(outcome), tensors, options.backends, sizes=sizes.given, threads=options.threads
+        _graphs(outcome), tensors, request.backends, sizes=sizes.given, threads=request.threads
     )
     # What was chosen kernel by kernel comes first where not all can be lowered.
     first = tuple(islice(drafted, 1))
@@ -150,18 +151,18 @@ def _for_host(
             weights=tensors,
             original=staging.original,
             portable=None if outcome.model is None else staging.of(outcome.model),
-            session=session_options(options),
+            session=request.session,
             sizes=sizes,
-            seeds=tuple(options.seed + i for i in range(options.check)),
-            numerics=options.numerics,
-            max_error=options.max_error,
-            has_kernels="native" in options.backends and options.threads == 1,
-            is_raced=options.race,
-            strict=options.strict,
+            seeds=request.seeds,
+            numerics=request.numerics,
+            max_error=request.max_error,
+            has_kernels="native" in request.backends and request.threads == 1,
+            is_raced=request.race,
+            strict=request.strict,
             deadline=deadline,
         )
         held = hold_plan_contest(job)
-    return held.draft.plan, _told(held, options)
+    return held.draft.plan, _told(held, request)
 
 
 _DRAFTING = 0.2
@@ -187,7 +188,7 @@ _AGAIN = 2.0
 
 
 def _chosen(
-    outcome: Outcome, options: Options, stages: Stages, deadline: Deadline
+    outcome: Outcome, request: Request, stages: Stages, deadline: Deadline
 ) -> Iterator[tuple[str, PlacedGraph]]:
     """Graphs where all backends of plans compete in one problem, kernel by kernel.
 
@@ -195,17 +196,17 @@ def _chosen(
     found it, everything that the e-graph holds.
     """
     job, proposal = outcome.job, outcome.proposal
-    beside = tuple(f"{LAUNCHED}{name}" for name in options.backends if name in _BESIDE)
-    if job is None or proposal is None or not beside or "ort" not in options.backends:
+    beside = tuple(f"{LAUNCHED}{name}" for name in request.backends if name in _BESIDE)
+    if job is None or proposal is None or not beside or "ort" not in request.backends:
         return
-    if options.threads > 1 or not job.search.measure or not is_time_alone(job.search.objective):
+    if request.threads > 1 or not job.search.measure or not is_time_alone(job.search.objective):
         return
     result = next(iter(_graphs(outcome).values()))
     result = replace(result, nodes=tuple(one for node in result.nodes for one in apart(node)))
     search = replace(job.search, deadline=deadline.share(_CHOOSING), alternatives=1)
     with (
         suppress(ExtractionError),
-        open_plan_pricer(options, (), beside, deadline=search.deadline) as pricer,
+        open_plan_pricer(request, (), beside, deadline=search.deadline) as pricer,
     ):
         found = propose(result, (), pricer, search, progress=stages.progress)
         yield "the result", found.placed[0]
@@ -213,20 +214,20 @@ def _chosen(
     needed_s = _AGAIN * sum(proposal.stages_s.get(name, 0.0) for name in ("tile", "extract"))
     if search.deadline.left_s < needed_s:
         return
-    inside = ("native",) if "native" in options.backends and not missing() else ()
+    inside = ("native",) if "native" in request.backends and not missing() else ()
     with (
         suppress(ExtractionError),
-        open_plan_pricer(options, inside, beside, deadline=search.deadline) as pricer,
+        open_plan_pricer(request, inside, beside, deadline=search.deadline) as pricer,
     ):
         graphs, _ = repropose(
-            proposal, pricer, search, max_error=options.max_error, progress=stages.progress
+            proposal, pricer, search, max_error=request.max_error, progress=stages.progress
         )
         for number, graph in enumerate(graphs, start=1):
             yield f"choice {number} of the e-graph", graph
 
 
 def _for_device(
-    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
+    outcome: Outcome, given: AnyModel, request: Request, sizes: Sizes
 ) -> tuple[Plan, Planned]:
     """Planned and not run; every price is a bound that was not measured on the device.
 
@@ -235,25 +236,25 @@ def _for_device(
     Raises:
         PlanError: in float16 the model computes something else.
     """
-    recorded = load_recorded(options.target)
+    device = request.device
+    assert device is not None
+    profile, recorded = device.profile, device.recorded
     if recorded is not None and not is_measured_gpu(recorded):
-        return _for_recorded(outcome, given, options, sizes, device=recorded)
-    profile = load_profile(options.target)
+        return _for_recorded(outcome, given, request, sizes, device=recorded)
     plans: dict[str, Draft] = {}
     times: dict[str, float] = {}
     known: dict[str, int] = {}
-    precision = Precision(options.precision)
-    for draft in device_drafts(outcome, given, options, sizes):
+    for draft in device_drafts(outcome, given, request, sizes):
         plans[draft.name] = draft
         launches, count = profile.launch_times_us(draft.plan.launches), 0
-        if recorded is not None and precision is Precision.STRICT:
+        if recorded is not None and request.precision is Precision.STRICT:
             launches, count = plan_times_us(recorded, draft.plan)
         times[draft.name], known[draft.name] = simulated_us(draft.plan, launches, profile), count
     name = min(times, key=times.__getitem__)
     best = plans[name]
     return best.plan, Planned(
-        output=str(options.plan),
-        target=options.target,
+        output=str(request.plan),
+        target=request.target,
         graph=best.graph,
         placement=best.placement,
         launches=_by_backend(best.plan),
@@ -265,38 +266,39 @@ def _for_device(
 
 
 def device_drafts(
-    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
+    outcome: Outcome, given: AnyModel, request: Request, sizes: Sizes
 ) -> Iterator[Draft]:
     """Plans of the result, and of what else may stand for it, for a device that is not here.
 
     Args:
         outcome: of a search for that device.
         given: the model.
-        options: of the search; device, streams and precision among them.
+        request: of the search; device, streams and precision among them.
         sizes: of symbolic dimensions.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
         PlanError: a graph cannot stand in a plan, or in float16 the model computes something else.
     """
-    _require_sound(outcome, options)
+    assert request.device is not None
+    _require_sound(outcome, request)
     if outcome.proposal is None:
-        graphs = {"the original": _as_it_stands(outcome, options, sizes)}
+        graphs = {"the original": _as_it_stands(outcome, request, sizes)}
     else:
-        interface = AnalyticBackend(load_profile(options.target)).interface
+        interface = AnalyticBackend(request.device.profile).interface
         graphs = dict(_placed(outcome, interface))
     return planned_for(
-        options.target,
+        request.target,
         graphs,
         stored_tensors(_weights(outcome, given)),
         sizes=sizes.given,
-        streams=options.streams,
-        precision=Precision(options.precision),
+        streams=request.streams,
+        precision=request.precision,
     )
 
 
 def _for_recorded(
-    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes, *, device: RecordedDevice
+    outcome: Outcome, given: AnyModel, request: Request, sizes: Sizes, *, device: RecordedDevice
 ) -> tuple[Plan, Planned]:
     """One session, in which the kernels of the result take as long as they were recorded to."""
     name, graph = next(iter(_graphs(outcome).items()))
@@ -306,7 +308,7 @@ def _for_recorded(
         ("ort",),
         sizes=sizes.given,
         threads=device.threads,
-        target=options.target,
+        target=request.target,
     )
     report, plan, profile = outcome.report, draft.plan, device.profile
     prices = sum(report.prices.values())
@@ -315,8 +317,8 @@ def _for_recorded(
         inside_us = sum(profile.launch_times_us(plan.launches))
         prices = len(plan.launches)
     return plan, Planned(
-        output=str(options.plan),
-        target=options.target,
+        output=str(request.plan),
+        target=request.target,
         graph=draft.graph,
         placement=draft.placement,
         launches=_by_backend(plan),
@@ -326,11 +328,11 @@ def _for_recorded(
     )
 
 
-def _require_sound(outcome: Outcome, options: Options) -> None:
+def _require_sound(outcome: Outcome, request: Request) -> None:
     """Refuse what float16 cannot compute, where that was looked for."""
     types = () if outcome.graph is None else outcome.graph.types.values()
     is_half = any(isinstance(one, TensorType) and one.dtype == "float16" for one in types)
-    if options.precision == Precision.FP16 and is_half and not outcome.sound:
+    if request.precision is Precision.FP16 and is_half and not outcome.sound:
         raise PlanError(
             "in fp16 this model computes something else than it should, so it is not planned; "
             "choose another --precision, or trust it with --check 0"
@@ -341,12 +343,13 @@ _CHOOSING_S = 5.0
 """For choosing kernels where there was no time for a search; it may be beyond the budget."""
 
 
-def _as_it_stands(outcome: Outcome, options: Options, sizes: Sizes) -> PlacedGraph:
+def _as_it_stands(outcome: Outcome, request: Request, sizes: Sizes) -> PlacedGraph:
     """The original with the kernels that are chosen for it; no rule is applied."""
-    graph = normalised(import_model(outcome.loaded), options)
-    pricer = pricer_elsewhere(options)
+    graph = normalised(import_model(outcome.loaded), request)
+    assert request.device is not None
+    pricer = device_pricer(request.device, request.energy, request.precision)
     deadline = Deadline.after(_CHOOSING_S)
-    search = search_options(options, objective_of(options), sizes.all, deadline)
+    search = search_options(request, sizes.all, deadline)
     try:
         return propose(graph, (), pricer, search).placed[0]
     except ExtractionError:  # it breaks a limit as it stands
@@ -394,7 +397,7 @@ def _graphs(outcome: Outcome) -> Mapping[str, Graph]:
     return graphs
 
 
-def _told(held: PlanContest, options: Options) -> Planned:
+def _told(held: PlanContest, request: Request) -> Planned:
     race = held.held
     entries = {} if race is None else race.entries
     own = entries.get(held.draft.name)
@@ -406,7 +409,7 @@ def _told(held: PlanContest, options: Options) -> Planned:
         and (portable is None or race.beats(held.draft.name, PORTABLE))
     )
     return Planned(
-        output=str(options.plan),
+        output=str(request.plan),
         target=HOST,
         graph=held.draft.graph,
         placement=held.draft.placement,

@@ -24,12 +24,11 @@ from eqsat_opt.ir.passes.storage_form import as_stored
 from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
 from eqsat_opt.pipeline.destination import Destination, Output
 from eqsat_opt.pipeline.optimise import TUNING, AnyModel
-from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.prices import CALIBRATION, open_pricer
 from eqsat_opt.pipeline.report.forms import Tuned
 from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
-from eqsat_opt.pipeline.terms import session_options
 from eqsat_opt.racing.entrants import structure
 from eqsat_opt.racing.examination import examine
 from eqsat_opt.racing.tuned_results import (
@@ -53,22 +52,22 @@ PORTABLE_SHARE = 0.6
 """Share of the budget that the portable result gets where a tuned form is made as well."""
 
 
-def tuned_destination(options: Options, given: AnyModel, output: Output | None) -> Destination:
+def tuned_destination(request: Request, given: AnyModel, output: Output | None) -> Destination:
     """Where the tuned form goes.
 
     Raises:
         ModelError: the file cannot be written.
         OptionError: it is the model itself, or the file of the portable result.
     """
-    assert options.tuned is not None
-    if options.tuned == "-":
+    assert request.tuned is not None
+    if request.tuned == "-":
         raise OptionError("the tuned form needs a file; give --tuned (tuned=) a name")
-    if isinstance(output, str | os.PathLike) and same_file(output, options.tuned):
+    if isinstance(output, str | os.PathLike) and same_file(output, request.tuned):
         raise OptionError(
-            f"{options.tuned} is the output already; give the tuned form another name"
+            f"{request.tuned} is the output already; give the tuned form another name"
         )
     source = given if isinstance(given, str | os.PathLike) else None
-    destination = Destination(options.tuned, source)
+    destination = Destination(request.tuned, source)
     destination.prepare()
     return destination
 
@@ -85,7 +84,7 @@ _SUITING_CHECK = 0.2
 
 
 def _suited(
-    outcome: Outcome, options: Options, staging: Staging, stages: Stages, deadline: Deadline
+    outcome: Outcome, request: Request, staging: Staging, stages: Stages, deadline: Deadline
 ) -> onnx.ModelProto | None:
     """What would be the best graph if our kernels computed it; ``None`` for no other than before.
 
@@ -100,10 +99,10 @@ def _suited(
         return None
     search = replace(job.search, deadline=deadline.share(_SUITING), alternatives=0)
     try:
-        with open_pricer(options, TUNED_ONLY) as pricer:
+        with open_pricer(request, TUNED_ONLY) as pricer:
             pricer.calibrate(search.deadline.share(CALIBRATION))
             (one, *_), _ = repropose(
-                proposal, pricer, search, max_error=options.max_error, progress=stages.progress
+                proposal, pricer, search, max_error=request.max_error, progress=stages.progress
             )
     except ExtractionError:
         return None
@@ -124,25 +123,25 @@ def _suited(
     return model_proto(with_data_inside(model))
 
 
-def _racing(options: Options) -> tuple[str, ...]:
+def _racing(request: Request) -> tuple[str, ...]:
     """The runtimes that the tuned form may be run by: by default those that are installed."""
-    if options.runtimes is not None:
-        return tuple(options.runtimes)
+    if request.runtimes is not None:
+        return request.runtimes
     return tuple(name for name in racing_runtimes() if not load_runtime(name).missing())
 
 
-def require_runtimes(options: Options) -> None:
+def require_runtimes(request: Request) -> None:
     """Check that the runtimes that were asked for can run here, before any work is done.
 
     Raises:
         OptionError: one is unknown or missing, or nothing is to be tuned.
     """
-    for name in options.runtimes or ():
+    for name in request.runtimes or ():
         if name not in racing_runtimes():
             raise OptionError(f"unknown runtime {name!r}; there are {', '.join(racing_runtimes())}")
         if why := load_runtime(name).missing():
             raise OptionError(why)
-    if options.tuned is None and len(options.runtimes or ()) > 1:
+    if request.tuned is None and len(request.runtimes or ()) > 1:
         raise OptionError(
             "runtimes race for the form of this machine; name its file with --tuned (tuned=)"
         )
@@ -157,7 +156,7 @@ def _tuned(
     outcome: Outcome,
     portable: onnx.ModelProto,
     given: AnyModel,
-    options: Options,
+    request: Request,
     stages: Stages,
     deadline: Deadline,
 ) -> TunedContest:
@@ -170,32 +169,32 @@ def _tuned(
                 original=staging.original,
                 original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
                 portable=portable,
-                suited=_suited(outcome, options, staging, stages, deadline=deadline),
+                suited=_suited(outcome, request, staging, stages, deadline=deadline),
                 is_original=outcome.model is None,
-                session=session_options(options),
-                sizes=_sizes(outcome, options),
-                seeds=tuple(options.seed + i for i in range(max(1, options.check))),
-                numerics=options.numerics,
-                max_error=options.max_error,
-                runtimes=_racing(options),
-                is_raced=options.race,
+                session=request.session,
+                sizes=_sizes(outcome, request),
+                seeds=tuple(request.seed + i for i in range(max(1, request.check))),
+                numerics=request.numerics,
+                max_error=request.max_error,
+                runtimes=_racing(request),
+                is_raced=request.race,
                 deadline=deadline,
             )
         )
 
 
-def _sizes(outcome: Outcome, options: Options) -> tuple[Sizes, ...]:
+def _sizes(outcome: Outcome, request: Request) -> tuple[Sizes, ...]:
     """The sizes at which the result was found, or those that are assumed where nothing was."""
     if outcome.job is not None:
         return outcome.job.terms.sizes
-    return size_sets(import_model(outcome.loaded), options.shape_sets)
+    return size_sets(import_model(outcome.loaded), request.shape_sets)
 
 
 def with_tuned(
     report: Report,
     outcome: Outcome,
     given: AnyModel,
-    options: Options,
+    request: Request,
     destination: Destination,
     progress: Progress,
     deadline: Deadline,
@@ -217,7 +216,7 @@ def with_tuned(
     with stages(TUNING):
         held = faults.contain(
             TUNING,
-            partial(_tuned, outcome, portable, given, options, stages=stages, deadline=deadline),
+            partial(_tuned, outcome, portable, given, request, stages=stages, deadline=deadline),
             "the portable result stands for the tuned form",
         ) or TunedContest(why="tuning failed")
     with stages("write"):
@@ -228,13 +227,13 @@ def with_tuned(
         return 1 / max(ratios) if ratios else 1.0
 
     tuned = Tuned(
-        output=str(options.tuned),
+        output=str(request.tuned),
         won=held.model is not None,
         why=held.why,
         winner=held.entrant if held.model is not None else "",
         runtime=held.execution.runtime if held.execution else "",
         setting=dict(held.execution.setting) if held.execution else {},
-        threads=options.threads,
+        threads=request.threads,
         speedup=speedup(held.entrant),
         portable_speedup=speedup(PORTABLE),
         algorithms=held.algorithms,
@@ -242,7 +241,7 @@ def with_tuned(
         is_suited=held.entrant == SUITED,
         withdrawn=held.withdrawn,
         error=held.error,
-        max_error=options.max_error,
+        max_error=request.max_error,
         refused=dict(held.refused),
         race=held.races[0].to_json() if held.races else {},
         further_races=tuple(race.to_json() for race in held.races[1:]),

@@ -29,10 +29,9 @@ from eqsat_opt.ir.onnx.fixed_sizes import fixed_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.ir.values.dim_names import plain_names
-from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import Hint
-from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.finding import Job
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.protocol import Offer
@@ -53,41 +52,41 @@ _MORE = 4
 
 
 def find_hints(
-    report: Report, model: onnx_ir.Model, job: Job, proposal: Proposal, *, options: Options
+    report: Report, model: onnx_ir.Model, job: Job, proposal: Proposal, *, request: Request
 ) -> tuple[Hint, ...]:
     """Hints of all kinds, the one that would add most first; those of no known gain come last."""
     hints = (
-        *_fixed_sizes(report, model, job, options=options),
-        *_weaker_class(job, proposal, options=options),
-        *_tuned(report, proposal, options=options),
-        *_more_time(report, options=options),
+        *_fixed_sizes(report, model, job, request=request),
+        *_weaker_class(job, proposal, request=request),
+        *_tuned(report, proposal, request=request),
+        *_more_time(report, request=request),
     )
     return tuple(sorted(hints, key=lambda one: -1.0 if one.gain is None else -one.gain))
 
 
-def _has_time(expected_s: float, job: Job, options: Options) -> bool:
+def _has_time(expected_s: float, job: Job, request: Request) -> bool:
     """Whether something that takes so long may be done for a hint alone."""
-    return expected_s <= min(_SHARE * options.budget_s, _SHARE * job.terms.deadline.left_s)
+    return expected_s <= min(_SHARE * request.budget_s, _SHARE * job.terms.deadline.left_s)
 
 
 # Fixed sizes ------------------------------------------------------------------------------------
 
 
 def _fixed_sizes(
-    report: Report, model: onnx_ir.Model, job: Job, options: Options
+    report: Report, model: onnx_ir.Model, job: Job, request: Request
 ) -> Iterator[Hint]:
     """Operators that are folded where sizes of the interface are literal."""
     sizes = {axis_name(name): size for name, size in job.terms.sizes[0].inputs.items()}
-    is_open = sizes and not options.fixed and len(job.terms.sizes) == 1
-    if not is_open or not _has_time(report.stages_s.get("load", math.inf), job, options):
+    is_open = sizes and not request.fixed and len(job.terms.sizes) == 1
+    if not is_open or not _has_time(report.stages_s.get("load", math.inf), job, request):
         return
     named = plain_names(name for value in model.graph.inputs for name in _names(value))
     if not named.issuperset(sizes):  # an axis without a name, or a part of a formula
         return
-    numerics = Numerics.parse(options.numerics)
-    exact = options.numerics == "bitexact"
     try:
-        there = normalise(import_model(fixed_model(model, sizes), exact=exact), numerics=numerics)
+        there = normalise(
+            import_model(fixed_model(model, sizes), exact=request.exact), numerics=request.numerics
+        )
     except ModelError:  # sizes that nobody has run the model at may contradict it
         return
     # What a search would find besides comes on top.
@@ -120,7 +119,7 @@ def _names(value: onnx_ir.Value) -> Iterator[str]:
 # A weaker class ---------------------------------------------------------------------------------
 
 
-def _weaker_class(job: Job, proposal: Proposal, options: Options) -> Iterator[Hint]:
+def _weaker_class(job: Job, proposal: Proposal, request: Request) -> Iterator[Hint]:
     """A class whose rules lead to a graph that costs less, if a search for one is cheap."""
     spent_s = sum(proposal.stages_s.get(name, 0.0) for name in ("saturate", "tile", "extract"))
     objective = job.search.objective
@@ -128,11 +127,10 @@ def _weaker_class(job: Job, proposal: Proposal, options: Options) -> Iterator[Hi
         return
     known = {rule.name for rule in proposal.rules}
     now_us = _bound_us(proposal.choice)
-    own = Numerics.parse(options.numerics)
-    for weaker in (one for one in Numerics if one > own):
-        if not _has_time(spent_s, job, options):
+    for weaker in (one for one in Numerics if one > request.numerics):
+        if not _has_time(spent_s, job, request):
             return
-        rules = load_rules(options.rules, weaker)
+        rules = request.rules_of(weaker)
         if known.issuperset(rule.name for rule in rules):
             continue
         start = time.perf_counter()
@@ -142,7 +140,7 @@ def _weaker_class(job: Job, proposal: Proposal, options: Options) -> Iterator[Hi
             alternatives=0,
             deadline=job.terms.deadline.share(_SHARE),
         )
-        there = propose(job.clean, rules, Pricer(None, options.threads), search)
+        there = propose(job.clean, rules, Pricer(None, request.threads), search)
         spent_s = max(spent_s, time.perf_counter() - start)
         gain = 1 - _bound_us(there.choice) / now_us if now_us else 0.0
         if gain >= _LEAST:
@@ -180,9 +178,9 @@ def _bound_us(choice: ChoiceResult) -> float:
 # The tuned form ---------------------------------------------------------------------------------
 
 
-def _tuned(report: Report, proposal: Proposal, options: Options) -> Iterator[Hint]:
+def _tuned(report: Report, proposal: Proposal, request: Request) -> Iterator[Hint]:
     """Estimate what kernels of our own gain, or the share of the time that they could compute."""
-    if options.tuned is not None or not options.is_here or not options.measure or missing():
+    if request.tuned is not None or not request.is_here or not request.measure or missing():
         return
     prices = proposal.choice.prices
     times_us = [
@@ -191,8 +189,8 @@ def _tuned(report: Report, proposal: Proposal, options: Options) -> Iterator[Hin
     total_us = math.fsum(time_us for _, time_us in times_us)
     if not total_us:
         return
-    store = None if options.store == "" else ProfileStore(options.store)
-    pricer = Pricer(store, options.threads, (TUNED_ONLY,))
+    store = None if request.store == "" else ProfileStore(request.store)
+    pricer = Pricer(store, request.threads, (TUNED_ONLY,))
     try:
         (native,) = pricer.backends
         ways = {
@@ -230,18 +228,18 @@ _MATCHED = 0.25
 # More time --------------------------------------------------------------------------------------
 
 
-def _more_time(report: Report, options: Options) -> Iterator[Hint]:
+def _more_time(report: Report, request: Request) -> Iterator[Hint]:
     """Suggest more time where a bound leaves a gap, or more e-nodes where rules were cut off."""
     if report.stopped_by == "nodes":
         yield Hint(
             kind="nodes",
-            why=f"the rules had not ended at {options.nodes:,} e-nodes",
-            flags=("--nodes", str(_MORE * options.nodes)),
+            why=f"the rules had not ended at {request.nodes:,} e-nodes",
+            flags=("--nodes", str(_MORE * request.nodes)),
         )
     result = report.result_cost
     is_open = report.extraction_status != "optimal" and result and report.lower_bound > 0
     left = 1 - report.lower_bound / result if is_open and result else 0.0
-    if left < max(_LEAST, options.gap) and report.stopped_by != "time":
+    if left < max(_LEAST, request.gap) and report.stopped_by != "time":
         return
     why = (
         f"a graph may be up to {percent_text(left)} cheaper, the search ended before that was known"
@@ -251,6 +249,6 @@ def _more_time(report: Report, options: Options) -> Iterator[Hint]:
     yield Hint(
         kind="time",
         why=why,
-        flags=("--budget", f"{_MORE * options.budget_s:g}"),
+        flags=("--budget", f"{_MORE * request.budget_s:g}"),
         gain=left if left >= _LEAST else None,
     )

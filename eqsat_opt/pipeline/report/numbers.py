@@ -15,9 +15,9 @@ from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.plain_names import plain_operator
 from eqsat_opt.ir.onnx.files.content import operator_counts
 from eqsat_opt.ir.passes.coverage import Coverage
-from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import Latency, OutputError
+from eqsat_opt.pipeline.request import Request
 from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
 from eqsat_opt.racing.entrants import BEST, ORIGINAL, metrics_of
 from eqsat_opt.racing.examination import Contest, Examination
@@ -33,13 +33,12 @@ def unsearched_report(
     name: str,
     model: onnx_ir.Model,
     stages_s: Mapping[str, float],
-    options: Options,
-    objective: AnyObjective,
+    request: Request,
     why: str = "",
 ) -> Report:
     """The report where there was no search, because loading left no time or for a given reason."""
     late = (
-        f"loading left no time to search within a budget of {options.budget_s:g} s{crowd()}; "
+        f"loading left no time to search within a budget of {request.budget_s:g} s{crowd()}; "
         "allow more with --budget"
     )
     counts, held = _contents(model)
@@ -48,14 +47,14 @@ def unsearched_report(
         operators_after=counts, metrics_before=held, metrics_after=held, cost=0.0,
         original_cost=0.0, lower_bound=0.0, gap=0.0, extraction_status="greedy", enodes=0,
         eclasses=0, enodes_loaded=0, iterations=0, stopped_by="time", rules={}, matches={},
-        latency={}, race={}, noise=0.0, threads=options.threads, kernels_measured=0,
-        kernels_unmeasured=0, errors=(), result_cost=0.0, **_aim(objective),
+        latency={}, race={}, noise=0.0, threads=request.threads, kernels_measured=0,
+        kernels_unmeasured=0, errors=(), result_cost=0.0, **_aim(request.objective),
         stages_s={key: round(value, 4) for key, value in stages_s.items()},
-        notes=(
-            why or late,
-            *(("whether the original keeps the limits was not looked at",) * objective.is_limited),
-        ),
+        notes=(why or late, *(_LIMITS,) * request.objective.is_limited),
     )  # fmt: skip
+
+
+_LIMITS = "whether the original keeps the limits was not looked at"
 
 
 def _aim(objective: AnyObjective) -> dict[str, Any]:
@@ -126,13 +125,12 @@ def report_of(
     contest: Contest,
     stages_s: Mapping[str, float],
     pricer: AnyPricer,
-    options: Options,
-    objective: AnyObjective,
+    request: Request,
     coverage: Coverage,
     passing_share: float | None,
 ) -> Report:
     """All numbers of a run."""
-    verdict, race = contest.verdict, contest.race
+    verdict, race, objective = contest.verdict, contest.race, request.objective
     label, level = verdict.winner, verdict.level
     latency: dict[str, Latency] = {}
     if race is not None:
@@ -145,7 +143,7 @@ def report_of(
     proposal, examined = found.proposal, found.examined
     choice, egraph = proposal.choice, proposal.saturation.report
     cost = objective.value(choice.metrics)
-    is_planned = verdict.status == "unmeasured" and not options.is_here
+    is_planned = verdict.status == "unmeasured" and not request.is_here
     bound = min(choice.extraction.lower_bound, cost)
     differences = examined.differences.get(label, ()) if examined is not None else ()
     (before, held_before), (after, held_after) = map(_contents, files)
@@ -179,7 +177,7 @@ def report_of(
         race=race.to_json() if race is not None else {},
         noise=race.noise if race is not None else 0.0,
         further_races=tuple(one.to_json() for one in contest.further_races),
-        threads=options.threads,
+        threads=request.threads,
         kernels_measured=pricer.n_measured,
         kernels_unmeasured=choice.unmeasured,
         prices=dict(choice.sources),
@@ -188,8 +186,8 @@ def report_of(
         speedup=verdict.speedup,
         session_speedup=verdict.session_speedup,
         session_options={"graph_optimization_level": level} if level else {},
-        streams=options.streams,
-        target=options.target,
+        streams=request.streams,
+        target=request.target,
         energy=pricer.energy_text,
         operators_inside=coverage.inside,
         operators_passing=coverage.passing,

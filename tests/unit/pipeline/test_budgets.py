@@ -20,6 +20,7 @@ from benchmarks.budgets import Outcome, verdict
 from benchmarks.explosive import KINDS, SIZES, build
 from eqsat_opt.api import explain, run
 from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.cost import pricing
 from eqsat_opt.cost.metrics import with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
@@ -247,7 +248,7 @@ def test_what_starts_slowly_is_not_taken_for_a_slow_model(monkeypatch: pytest.Mo
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
     terms = Terms(
         threads=1,
-        numerics="reassociate",
+        numerics=Numerics.REASSOCIATE,
         seeds=(0,),
         sizes=(Sizes(),),
         race_s=1.0,
@@ -261,7 +262,7 @@ def test_what_starts_slowly_is_not_taken_for_a_slow_model(monkeypatch: pytest.Mo
 
 def test_a_late_check_claims_nothing() -> None:
     model = build("sums@3").SerializeToString()
-    late = Terms(1, "reassociate", (0,), (), 1.0, deadline=Deadline.after(-1.0))
+    late = Terms(1, Numerics.REASSOCIATE, (0,), (), 1.0, deadline=Deadline.after(-1.0))
     examined = examine({"best": model}, model, late)
     assert "--budget" in examined.obstacle
     assert not examined.is_sound("best")
@@ -356,7 +357,7 @@ def _endless() -> onnx.ModelProto:
 
 
 def _terms(box: Sandbox, deadline: Deadline) -> Terms:
-    return Terms(1, "reassociate", (0, 1), (Sizes(),), 1.0, deadline=deadline, box=box)
+    return Terms(1, Numerics.REASSOCIATE, (0, 1), (Sizes(),), 1.0, deadline=deadline, box=box)
 
 
 def test_a_model_that_runs_longer_than_the_budget_claims_nothing() -> None:
@@ -389,7 +390,13 @@ def test_a_candidate_that_runs_longer_than_the_budget_is_left_out() -> None:
 
 def test_nothing_is_compared_where_loading_alone_would_be_late() -> None:
     terms = Terms(
-        1, "reassociate", (0,), (Sizes(),), 1.0, deadline=Deadline.after(5.0, Clock()), bulk_s=6.0
+        1,
+        Numerics.REASSOCIATE,
+        (0,),
+        (Sizes(),),
+        1.0,
+        deadline=Deadline.after(5.0, Clock()),
+        bulk_s=6.0,
     )
     assert "--budget" in examine({}, build("sums@3"), terms).obstacle
 
@@ -399,7 +406,7 @@ def test_no_race_begins_that_would_end_too_late(left_s: float, is_held: bool) ->
     model = build("sums@3")
     reference = replace(Reference.of(model, OrtOptions(1), (0,)), build_s=1.0, run_s=1.0)
     terms = Terms(
-        1, "reassociate", (0,), (Sizes(),), 1e-9, deadline=Deadline.after(left_s, Clock())
+        1, Numerics.REASSOCIATE, (0,), (Sizes(),), 1e-9, deadline=Deadline.after(left_s, Clock())
     )
     examined = contest.Examination(reference, {}, {}, 0.0)
     held = contest.hold_contest({"best": model}, model, graph_of("sums@3"), examined, terms)

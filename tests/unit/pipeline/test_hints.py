@@ -20,12 +20,14 @@ from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.report.hints import _more_time
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import Hint
+from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.runtime.backends.native.library import missing
 
 node = helper.make_node
 OPTIONS = Options(
     race=False, measure=False, check=0, threads=1, store="", budget_s=600.0, alternatives=0
 )
+REQUEST = request_of(OPTIONS)
 """So long a budget that a search for a hint is cheap on any machine."""
 
 
@@ -106,14 +108,14 @@ def test_kernels_of_our_own_that_match_what_takes_the_time() -> None:
 def test_more_time_where_a_bound_leaves_something_open() -> None:
     report = run(scaled(), OPTIONS).report
     settled = replace(report, extraction_status="optimal", stopped_by="saturated")
-    assert list(_more_time(settled, OPTIONS)) == []
+    assert list(_more_time(settled, REQUEST)) == []
     cut = replace(report, extraction_status="feasible", result_cost=10.0, lower_bound=8.0)
-    (hint,) = _more_time(replace(cut, stopped_by="saturated"), OPTIONS)
+    (hint,) = _more_time(replace(cut, stopped_by="saturated"), REQUEST)
     assert hint.gain == pytest.approx(0.2)
     assert hint.flags == ("--budget", "2400")
-    (hint,) = _more_time(replace(settled, stopped_by="time"), OPTIONS)
+    (hint,) = _more_time(replace(settled, stopped_by="time"), REQUEST)
     assert hint.gain is None
-    (hint,) = _more_time(replace(settled, stopped_by="nodes"), OPTIONS)
+    (hint,) = _more_time(replace(settled, stopped_by="nodes"), REQUEST)
     assert hint.flags == ("--nodes", str(4 * OPTIONS.nodes))
 
 

@@ -24,8 +24,8 @@ from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.ir.values.dims import literal
-from eqsat_opt.pipeline.objective import objective_of
 from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
@@ -80,7 +80,7 @@ def run(objective: Any, limits: tuple[str, ...] = (), **changes: Any) -> Any:
 def test_metrics_are_named_as_users_name_them(
     text: Any, limits: Any, objective: AnyObjective
 ) -> None:
-    assert objective_of(replace(FAST, objective=text, limits=limits)) == objective
+    assert request_of(replace(FAST, objective=text, limits=limits)).objective == objective
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
@@ -347,7 +348,7 @@ def test_a_win_must_hold_on_every_set(
     assert len(result.further_races) == n_races - 1
 
 
-TERMS = contest.Terms(1, "reassociate", (0,), (Sizes({"N": 1}), Sizes({"N": 8})), 1.0)
+TERMS = contest.Terms(1, Numerics.REASSOCIATE, (0,), (Sizes({"N": 1}), Sizes({"N": 8})), 1.0)
 
 
 def wrong_at(size: int) -> onnx.ModelProto:

@@ -21,6 +21,7 @@ import eqsat_opt
 from eqsat_opt.api import inventory, run
 from eqsat_opt.cli import main
 from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.errors import OptionError, RuntimeFailed
@@ -175,7 +176,7 @@ def job(**changes: Any) -> TunedJob:
         session=ONE,
         sizes=(Sizes({"N": 3}),),
         seeds=(0, 1),
-        numerics="reassociate",
+        numerics=Numerics.REASSOCIATE,
         max_error=1e-4,
         runtimes=("ort", "toy"),
         deadline=Deadline.after(120.0),

@@ -20,6 +20,7 @@ import eqsat_opt
 from eqsat_opt.api import run
 from eqsat_opt.cli import main
 from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.lab import zoo
@@ -268,7 +269,7 @@ def test_what_cannot_be_raced_in_time_is_not_tuned(
             session=ONE,
             sizes=(Sizes(),),
             seeds=(0,),
-            numerics="reassociate",
+            numerics=Numerics.REASSOCIATE,
             max_error=1e-4,
             deadline=Deadline.after(30.0, lambda: 0.0),
         )
@@ -389,7 +390,7 @@ def test_the_fastest_of_two_tuned_graphs_wins(
             session=ONE,
             sizes=(Sizes(),),
             seeds=(0,),
-            numerics="reassociate",
+            numerics=Numerics.REASSOCIATE,
             max_error=1e-4,
         )
     )

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 
 import eqsat_opt
 from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.lab import zoo
@@ -205,7 +206,7 @@ def test_integers_that_it_shortens_keep_it_out_of_the_race() -> None:
         session=ONE,
         sizes=(Sizes(),),
         seeds=(0, 1, 2),
-        numerics="reassociate",
+        numerics=Numerics.REASSOCIATE,
         max_error=1e-4,
         runtimes=("ort", "openvino"),
         deadline=Deadline.after(120.0),

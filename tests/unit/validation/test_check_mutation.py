@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape
 
 from benchmarks.quantised_models import Recipe, quantise
 from eqsat_opt.api import Result
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.graph import OPAQUE
 from eqsat_opt.ir.onnx.files.load import load_model
@@ -417,7 +418,7 @@ def judge(
     truth = reference(model)
     for what, mutant in mutants(model, seed=len(name)):
         try:
-            found = differences(truth, mutant, OPTIONS, "reassociate")
+            found = differences(truth, mutant, OPTIONS, Numerics.REASSOCIATE)
         except RuntimeFailed:
             counts["invalid"] += 1
             continue
@@ -485,7 +486,7 @@ def linear(*shape: int, factor: float = 1.0, offset: float = 0.0) -> ModelProto:
 def verdict(
     first: ModelProto,
     second: ModelProto,
-    numerics: str = "reassociate",
+    numerics: Numerics = Numerics.REASSOCIATE,
     seeds: tuple[int, ...] = (0, 1, 2),
 ) -> str:
     (difference,) = differences(reference(first, seeds), second, OPTIONS, numerics)
@@ -493,15 +494,15 @@ def verdict(
 
 
 def test_equal_models_are_equal() -> None:
-    for numerics in ("bitexact", "reassociate", "refactor", "relaxed"):
+    for numerics in (Numerics.BITEXACT, Numerics.REASSOCIATE, Numerics.REFACTOR, Numerics.RELAXED):
         assert verdict(linear(4, 8), linear(4, 8), numerics) == ""
 
 
 def test_the_class_of_numerics_decides_how_much_is_too_much() -> None:
     changed = linear(4, 8, factor=1.001)
-    assert verdict(linear(4, 8), changed, "bitexact")
-    assert verdict(linear(4, 8), changed, "reassociate")
-    assert verdict(linear(4, 8), changed, "relaxed") == ""
+    assert verdict(linear(4, 8), changed, Numerics.BITEXACT)
+    assert verdict(linear(4, 8), changed, Numerics.REASSOCIATE)
+    assert verdict(linear(4, 8), changed, Numerics.RELAXED) == ""
 
 
 def test_a_large_offset_hides_nothing() -> None:

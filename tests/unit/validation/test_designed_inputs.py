@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.racing.examination import Examination, Terms, examine
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -23,7 +24,7 @@ from eqsat_opt.validation.designed_inputs import added_masks
 from eqsat_opt.validation.noise import noisy
 
 OPTIONS = OrtOptions(threads=1)
-TERMS = Terms(1, "reassociate", (0, 1, 2), (Sizes(),), 0.0)
+TERMS = Terms(1, Numerics.REASSOCIATE, (0, 1, 2), (Sizes(),), 0.0)
 WEIGHT = np.random.default_rng(0).standard_normal((8, 4, 1, 1)).astype(np.float32)
 
 
@@ -125,7 +126,10 @@ def box() -> Iterator[Sandbox]:
 
 
 def examined(
-    box: Sandbox, first: onnx.ModelProto, second: onnx.ModelProto, numerics: str = "reassociate"
+    box: Sandbox,
+    first: onnx.ModelProto,
+    second: onnx.ModelProto,
+    numerics: Numerics = Numerics.REASSOCIATE,
 ) -> Examination:
     terms = replace(TERMS, numerics=numerics, box=box)
     return examine({"best": second}, first, terms)
@@ -135,7 +139,7 @@ def examined(
 def test_what_random_inputs_do_not_show(name: str, box: Sandbox) -> None:
     what, first, second = MUTANTS[name]
     random = Reference.of(first, OPTIONS, (0, 1, 2))
-    assert not any(one.why for one in differences(random, second, OPTIONS, "reassociate"))
+    assert not any(one.why for one in differences(random, second, OPTIONS, Numerics.REASSOCIATE))
     found = examined(box, first, second)
     assert what in found.wrong["best"].why
     assert not examined(box, first, first).wrong
@@ -152,9 +156,9 @@ def test_the_rounding_of_sums_in_another_order_is_no_error(name: str, box: Sandb
 def test_a_class_is_held_to_its_promise_only(box: Sandbox) -> None:
     """Recombined factors may carry infinities to neighbours, but 0 and 1 are ordinary numbers."""
     _, first, second = MUTANTS["a padded kernel"]
-    assert not examined(box, first, second, "refactor").wrong
+    assert not examined(box, first, second, Numerics.REFACTOR).wrong
     _, first, second = MUTANTS["a conjunction that is never true"]
-    assert examined(box, first, second, "relaxed").wrong
+    assert examined(box, first, second, Numerics.RELAXED).wrong
 
 
 def test_what_is_large_hides_no_error_beside_it(box: Sandbox) -> None:

@@ -14,6 +14,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import eqsat_opt
 from benchmarks.subtle_faults import FAULTS, false_alarms, injected
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.pipeline.serving import RuntimeSession
@@ -45,7 +46,9 @@ def model(nodes: list[Any], shape: list[int], opset: int = 18, **weights: Any) -
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
-def verdict(first: ModelProto, second: ModelProto, numerics: str = "reassociate") -> str:
+def verdict(
+    first: ModelProto, second: ModelProto, numerics: Numerics = Numerics.REASSOCIATE
+) -> str:
     reference = Reference.of(first, OPTIONS, (0, 1, 2))
     (found,) = differences(reference, second, OPTIONS, numerics)
     return found.why
@@ -157,8 +160,8 @@ def test_sums_of_every_float_and_opset_can_be_moved(opset: int, kind: int) -> No
     one = model(nodes, [3, 256], opset=opset, w=weights(0.1).astype(dtype))
     reference = Reference.of(one, OPTIONS, (0,))
     assert reference.own is not None
-    movement = reference.own.of(reference.feeds[0], reference.outputs[0], "reassociate")
-    assert reference.own.knows_sums("reassociate")
+    movement = reference.own.of(reference.feeds[0], reference.outputs[0], Numerics.REASSOCIATE)
+    assert reference.own.knows_sums(Numerics.REASSOCIATE)
     (allowed,) = movement.allowed
     assert allowed is not None
     assert (allowed > 0).all()
@@ -189,7 +192,7 @@ def test_special_values_in_half_precision_accuse_by_its_rounding(
         reference=reference,
         model=second,
         options=OPTIONS,
-        numerics="reassociate",
+        numerics=Numerics.REASSOCIATE,
         open_session=OrtSession,
         open_candidate=OrtSession,
         precision=Precision.STRICT,
@@ -223,7 +226,7 @@ def test_nan_before_a_maximum_is_not_tried() -> None:
     convolution = [node("Conv", ["x", "w"], ["y"])]
     for nodes, is_tried in ((pool, False), (convolution, True)):
         one = model(nodes, [1, 1, 4, 4], w=np.ones((1, 1, 2, 2), np.float32))
-        drafts = value_drafts(one.graph, input_specs(one), {}, "reassociate")
+        drafts = value_drafts(one.graph, input_specs(one), {}, Numerics.REASSOCIATE)
         assert any("nan" in draft.what for draft in drafts) is is_tried
 
 
@@ -299,25 +302,27 @@ def added(*, nested: bool) -> ModelProto:
 
 def test_no_bit_may_differ_where_the_class_promises_it() -> None:
     first, second = added(nested=False), added(nested=True)
-    assert verdict(first, first, "bitexact") == ""
-    assert verdict(first, second, "reassociate") == ""
-    assert verdict(first, second, "bitexact")
+    assert verdict(first, first, Numerics.BITEXACT) == ""
+    assert verdict(first, second, Numerics.REASSOCIATE) == ""
+    assert verdict(first, second, Numerics.BITEXACT)
 
 
 def test_orders_of_libraries_are_excused_where_every_bit_counts() -> None:
     """How a product adds is a matter of its shape."""
-    assert verdict(product(weights(0.1)), product(weights(0.1), turned=True), "bitexact") == ""
+    assert (
+        verdict(product(weights(0.1)), product(weights(0.1), turned=True), Numerics.BITEXACT) == ""
+    )
     wrong = weights(0.1)
     wrong[:, 3] *= np.float32(1.0001)
-    assert verdict(product(weights(0.1)), product(wrong), "bitexact")
+    assert verdict(product(weights(0.1)), product(wrong), Numerics.BITEXACT)
 
 
 def test_no_class_is_looser_than_it_was() -> None:
     """What `bitexact` allows is never more than its own bound."""
     right = product(weights(0.02), turned=True, tail=SMALL_SIGMOID)
     first = product(weights(0.02), tail=SMALL_SIGMOID)
-    exact = verdict(first, right, "bitexact")
-    assert exact or verdict(first, right, "refactor") == ""
+    exact = verdict(first, right, Numerics.BITEXACT)
+    assert exact or verdict(first, right, Numerics.REFACTOR) == ""
 
 
 def test_subtle_faults_are_noticed_and_right_models_are_not_accused() -> None:
@@ -355,7 +360,7 @@ def test_a_runtime_that_cannot_run_an_empty_batch_serves_the_others() -> None:
     kept, text = served(reference, peer, "peer")
     assert "peer does not run at N=0" in text
     assert len(kept.trials) == len(reference.trials) - 1 >= 1
-    (found,) = differences(kept, one, OPTIONS, "reassociate", open_candidate=lambda *_: peer)
+    (found,) = differences(kept, one, OPTIONS, Numerics.REASSOCIATE, open_candidate=lambda *_: peer)
     assert found.why == ""
     same, nothing = served(reference, OrtSession(one, OPTIONS), "peer")
     assert (same, nothing) == (reference, "")

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import eqsat_opt
 from eqsat_opt import api
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.egraph.eclasses_json import eclasses_from_json, eclasses_to_json
 from eqsat_opt.ir.graph.graph import ValueKind
 from eqsat_opt.ir.graph.listed_graph import ListedGraph, graph_from_json, graph_to_json
@@ -106,8 +107,8 @@ def test_the_check_sees_a_default_that_was_folded() -> None:
     folded.graph.initializer.append(numpy_helper.from_array(VALUES["w"], "w_as_it_was"))
     drafts = parameter_drafts(one.graph, input_specs(one), {})
     blind = Reference.of(one, options, (0, 1))
-    assert not any(found.why for found in differences(blind, folded, options, "reassociate"))
+    assert not any(found.why for found in differences(blind, folded, options, Numerics.REASSOCIATE))
     seeing = Reference.of(one, options, (0, 1), drafts=drafts)
-    assert not any(found.why for found in differences(seeing, one, options, "reassociate"))
-    found = differences(seeing, folded, options, "reassociate")
+    assert not any(found.why for found in differences(seeing, one, options, Numerics.REASSOCIATE))
+    found = differences(seeing, folded, options, Numerics.REASSOCIATE)
     assert "with other parameters" in found[0].why

@@ -11,6 +11,7 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from eqsat_opt.api import run
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.source import ModelSource
@@ -61,7 +62,7 @@ def model(front: str, back: str = STATIC, **changed: float) -> ModelProto:
 
 
 def compared(
-    original: ModelSource, other: ModelSource, numerics: str = "reassociate"
+    original: ModelSource, other: ModelSource, numerics: Numerics = Numerics.REASSOCIATE
 ) -> tuple[Difference, Difference]:
     """The difference of y as it is judged, and as the outputs alone show it."""
     reference = Reference.of(original, ORT, [0, 1])

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.plans import tensors_of
 from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
@@ -177,7 +178,7 @@ def job(left_s: float = np.inf) -> plan_contest.PlanJob:
         session=OrtOptions(threads=1),
         sizes=Sizes(),
         seeds=(0,),
-        numerics="relaxed",
+        numerics=Numerics.RELAXED,
         max_error=1e-4,
         has_kernels=True,
         deadline=Deadline(left_s, lambda: 0.0),

@@ -1,0 +1,67 @@
+"""The device that a result is for where that is not this machine, and its prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eqsat_opt.common.precision import Precision
+from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.energy import MeteredEnergy
+from eqsat_opt.cost.recorded import RecordedDevice, RecordedPricer, load_recorded
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+
+__all__ = ["Device", "device_of", "device_pricer"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that need not be here.
+
+    Attributes:
+        name: as the user wrote it: of a profile, or a path.
+        profile: its figures.
+        recorded: prices of kernels that were measured on it; ``None`` if there are none.
+    """
+
+    name: str
+    profile: DeviceProfile
+    recorded: RecordedDevice | None
+
+
+def device_of(name: str) -> Device:
+    """Load a device by its name or path.
+
+    Raises:
+        OptionError: there is no such device, or its file is damaged.
+    """
+    return Device(name, load_profile(name), load_recorded(name))
+
+
+def device_pricer(
+    device: Device, energy: EnergyModel | MeteredEnergy | None, precision: Precision
+) -> ProfilePricer | RecordedPricer:
+    """Return the prices of a device: measured ones where they are known for the precision.
+
+    Args:
+        device: that runs the result.
+        energy: the user's model; that of the profile where it is ``None``.
+        precision: in which the device multiplies.
+
+    Raises:
+        OptionError: the model of energy does not fit.
+    """
+    # These load what knows the kernels of other devices.
+    from eqsat_opt.cost.on_device import MeasuredPricer, is_measured_gpu
+    from eqsat_opt.runtime.backends.gpu import device_backend
+
+    assert not isinstance(energy, MeteredEnergy)
+    recorded = device.recorded
+    if recorded is not None and precision is Precision.STRICT:
+        pricer = MeasuredPricer if is_measured_gpu(recorded) else RecordedPricer
+        return pricer(recorded, energy)
+    backend = device_backend(device.profile, precision)
+    energy = energy or device.profile.energy
+    if energy is not None:
+        energy.require_precision(precision.peak)
+    return ProfilePricer(device.profile, energy=energy, backend=backend)

@@ -1,0 +1,178 @@
+"""One run: the portable result, the tuned form, the plan, and the report on all of them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import onnx
+import onnx_ir
+
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.common.faults import Faults
+from eqsat_opt.errors import EqsatError, PlanError
+from eqsat_opt.ir.onnx.exporter import to_same_type
+from eqsat_opt.ir.onnx.files.load import load_model
+from eqsat_opt.ir.onnx.fixed_sizes import fixed_model
+from eqsat_opt.pipeline.destination import Destination, Output
+from eqsat_opt.pipeline.optimise import AnyModel, optimise
+from eqsat_opt.pipeline.report import find_hints
+from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.report.values import Hint
+from eqsat_opt.pipeline.request import Request
+from eqsat_opt.pipeline.stages import Outcome, Stages
+from eqsat_opt.runtime.backends.ort.session import require_custom_ops
+from eqsat_opt.runtime.backends.registry import load_backend
+from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.select.proposal import Proposal
+
+__all__ = ["Result", "run_request"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The optimised model, or the original where nothing beat it.
+
+    Attributes:
+        model: in the form that was given; for a path, the path of what was written.
+        report: all numbers.
+        proposal: the e-graph, candidates and choices, for a closer look; ``None`` where the search
+            found nothing to do.
+        plan: that was written; ``None`` if none was asked for.
+    """
+
+    model: Any
+    report: Report
+    proposal: Proposal | None = field(default=None, repr=False, compare=False)
+    plan: Plan | None = field(default=None, repr=False, compare=False)
+
+
+def run_request(
+    request: Request,
+    model: AnyModel,
+    given: AnyModel,
+    output: Output | None,
+    stages: Stages,
+    deadline: Deadline,
+) -> Result:
+    """Optimise a model, write the forms of the result that are wanted, and report on them.
+
+    Args:
+        request: what the user chose.
+        model: as the user named it, for the report.
+        given: the model itself; it is never changed.
+        output: path or binary stream for the portable result; ``None`` writes none.
+        stages: times the stages, those before this one too, and reports the current one.
+        deadline: of everything but writing.
+
+    Raises:
+        ModelError: the model cannot be read or a form not be written.
+        OptionError: a file, a runtime or a backend cannot be used.
+        PlanError: the plan that was asked for cannot be made.
+        CheckFailed: a candidate computes something else, and the user is strict.
+        InternalError: a stage failed for a reason of ours, and the user is strict.
+    """
+    progress = stages.progress
+    require_custom_ops(request.custom_ops)
+    if request.tuned is not None or request.runtimes:  # half of the package hangs on these two
+        from eqsat_opt.pipeline.forms.tuned import (
+            PORTABLE_SHARE,
+            require_runtimes,
+            tuned_destination,
+            with_tuned,
+        )
+
+        require_runtimes(request)
+    if request.plan is not None:
+        from eqsat_opt.pipeline.forms.plan import PLAN_SHARE, require_plan, with_plan
+
+        require_plan(request, model, output, request.tuned)
+    for backend in request.portable_backends:
+        load_backend(backend)
+    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
+    destination = None
+    if output is not None:
+        source = given if isinstance(given, (str, os.PathLike)) else None
+        destination = Destination(output, source, request.overwrite)
+        destination.prepare()
+    tuned = None
+    if request.tuned is not None:
+        tuned = tuned_destination(request, given, output)
+    form = given
+    if request.fixed:
+        given = fixed_model(load_model(given), request.fixed)
+    whole = deadline
+    if request.plan is not None:
+        deadline = deadline.share(PLAN_SHARE)
+    share = deadline if tuned is None else deadline.share(PORTABLE_SHARE)
+    faults = Faults(is_strict=request.strict)
+    outcome = optimise(
+        given,
+        name,
+        request,
+        stages,
+        deadline=share,
+        destination=destination,
+        tuned=tuned,
+        faults=faults,
+    )
+    report, chosen = outcome.report, outcome.model
+    result: Any = outcome.loaded if chosen is None else chosen
+    if destination is not None:
+        with stages("write"):
+            notes = () if outcome.is_written else destination.write(result, outcome.loaded)
+        report = replace(
+            report,
+            stages_s={**report.stages_s, "write": round(stages.seconds["write"], 4)},
+            output=os.fspath(output) if isinstance(output, (str, os.PathLike)) else "",
+            is_in_place=outcome.is_written,
+            notes=(*report.notes, *notes),
+        )
+        faults.written = report.output
+        result = output
+    elif chosen is not None:
+        result = to_same_type(chosen, form)
+    elif isinstance(form, (onnx.ModelProto, onnx_ir.Model)):
+        result = to_same_type(outcome.loaded, form) if request.fixed else form
+    if tuned is not None:
+        report = with_tuned(
+            report,
+            outcome,
+            given,
+            request,
+            destination=tuned,
+            progress=progress,
+            deadline=deadline,
+            faults=faults,
+        )
+    plan = None
+    if request.plan is not None:
+        work = partial(
+            with_plan, report, outcome, given, request, progress=progress, deadline=whole
+        )
+        try:
+            planned = faults.contain("plan", work, f"{request.plan} is not written")
+        except PlanError as error:
+            if not report.output:
+                raise
+            raise PlanError(f"{error}; {report.output} is written, {request.plan} not") from error
+        report, plan = planned or (report, None)
+    if not faults.found:  # what failed in this run would fail in a search for a hint
+        hints = faults.contain(
+            "report",
+            partial(_hints, report, outcome, request),
+            "what a further run might add is not known",
+            also=(EqsatError,),
+        )
+        report = replace(report, hints=hints or ())
+    late = [text for text in faults.warnings if text not in report.warnings]
+    report = replace(report, warnings=(*report.warnings, *late))
+    return Result(result, report, outcome.proposal, plan)
+
+
+def _hints(report: Report, outcome: Outcome, request: Request) -> tuple[Hint, ...]:
+    if outcome.job is None or outcome.proposal is None:
+        return ()
+    return find_hints(report, outcome.loaded, outcome.job, outcome.proposal, request=request)
