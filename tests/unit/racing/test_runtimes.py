@@ -258,7 +258,7 @@ def test_a_right_runtime_wins_by_its_time(mode: Mode, monkeypatch: pytest.Monkey
 )
 def test_a_wrong_runtime_takes_no_part(how: str, why: str, mode: Mode) -> None:
     mode(how)
-    numerics = "refactor" if how == "inexact" else "reassociate"
+    numerics = Numerics.REFACTOR if how == "inexact" else Numerics.REASSOCIATE
     held = hold_tuned_contest(job(numerics=numerics))
     assert held.model is None
     assert not held.races
