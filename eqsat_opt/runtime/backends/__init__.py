@@ -1,3 +1,3 @@
-"""Backends: what runs kernels, and what each of them knows; one folder or package each."""
+"""Backends, which offer and run kernels; one folder or package each."""
 
 __all__: list[str] = []

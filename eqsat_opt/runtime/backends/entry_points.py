@@ -1,4 +1,4 @@
-"""What is found by name: ours, by module and class, and what installed packages offer."""
+"""Objects found by name: our own, by module and class, and those that installed packages offer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Offered"]
 
 @dataclass(frozen=True)
 class Offered:
-    """Things of one kind.
+    """Objects of one kind that are found by name.
 
     Attributes:
-        kind: what people call one.
-        group: entry points of packages; each names a class, or anything else to be called without
-            arguments, that makes one.
-        own: name to module and class of ours.
-        hidden: those of ours that users cannot ask for by name.
-        why_named: why one has to call itself by the name that it is found under.
+        kind: the word for one object in messages.
+        group: the group of entry points of packages; each entry point names a class, or another
+            callable without arguments, that makes an object.
+        own: module and class of our own objects, by name.
+        hidden: names of our own objects that users cannot ask for.
+        why_named: the reason for which an object's own name has to be that of its entry point.
     """
 
     kind: str
@@ -38,15 +38,15 @@ class Offered:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What users may ask for, ours first."""
+        """Names that users may ask for, our own first."""
         own = (name for name in self.own if name not in self.hidden)
         return (*own, *sorted(self._installed()))
 
     def made(self, name: str, wrap: Callable[[Any], Any] = lambda one: one) -> Any:
-        """The one of a name; ``wrap`` is given what a package made.
+        """Make the object of a name; ``wrap`` is applied to an object that a package made.
 
         Raises:
-            OptionError: there is none, or it cannot be loaded.
+            OptionError: there is no such name, or the object cannot be loaded.
         """
         if name in self.own:
             module, attribute = self.own[name]
@@ -56,7 +56,7 @@ class Offered:
             raise OptionError(f"unknown {self.kind} {name!r}; there are {', '.join(self.names)}")
         try:
             one = point.load()()
-        except Exception as error:  # whatever goes wrong in somebody else's package
+        except Exception as error:  # a third-party package may raise anything
             raise OptionError(
                 f"the {self.kind} {name!r} cannot be loaded from {point.value}: {error}"
             ) from error

@@ -1,4 +1,4 @@
-"""All that runs kernels on a GPU whose profile describes it to CUDA libraries."""
+"""All backends together for a GPU whose profile describes it to CUDA libraries."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ __all__ = ["GpuBackend", "device_backend", "runner_of"]
 
 
 class GpuBackend(Elsewhere):
-    """cuDNN for convolutions, both it and cuBLASLt for products, generated kernels for all else.
+    """cuDNN for convolutions, cuDNN and cuBLASLt for products, generated kernels for all others.
 
-    An algorithm of a library begins with its name.
+    The name of a library's algorithm begins with that of the library.
 
     Args:
-        profile: of a device that has a description.
-        precision: in which libraries may multiply float32; generated kernels never do it in less.
+        profile: the profile of a device that has a description.
+        precision: the precision in which libraries may multiply float32; generated kernels never
+            reduce it.
     """
 
     name = "gpu"
 
     def __init__(self, profile: DeviceProfile, precision: Precision = Precision.STRICT) -> None:
         super().__init__(profile, precision)
-        # Of equal prices the first counts: kernels of cuBLASLt are compiled already.
+        # The first of equal prices wins, and kernels of cuBLASLt are already compiled.
         self._libraries = CublasLtBackend(profile, precision), CudnnBackend(profile, precision)
         self._generated = CudaBackend(profile, self._libraries)
 
     def version(self) -> str:
-        """Of all of them."""
+        """Return the versions of all these backends."""
         return ", ".join(one.version() for one in (*self._libraries, self._generated))
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """Epilogues, and chains of elementwise operators."""
+        """Return epilogues, and chains of elementwise operators."""
         parts = (*self._libraries, self._generated)
         return tuple(dict.fromkeys(pattern for one in parts for pattern in one.patterns()))
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """Those of all of them."""
+        """Return the implementations of all these backends."""
         return (
             *(
                 replace(how, algorithm=f"{one.name} {how.algorithm}")
@@ -60,13 +61,13 @@ class GpuBackend(Elsewhere):
 
 
 def runner_of(algorithm: str) -> tuple[str, str]:
-    """Who runs an algorithm of a `GpuBackend` in a plan, and what it calls it."""
+    """Return the launcher of an algorithm of `GpuBackend`, and the launcher's name for it."""
     library, _, own = algorithm.partition(" ")
     return (library, own) if own else (CUDA, algorithm)
 
 
 def device_backend(profile: DeviceProfile, precision: Precision = Precision.STRICT) -> Elsewhere:
-    """What offers kernels of a device; where no library runs on it, the model of its profile.
+    """Return the backend of a device; the model of its profile if no library runs on it.
 
     Raises:
         OptionError: the device does not have that precision.

@@ -1,4 +1,4 @@
-"""Launches of plans as backends: kernels that run beside sessions, with prices of their own."""
+"""Launches of plans as backends: kernels that run beside sessions, with separate prices."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ __all__ = [
 ]
 
 LAUNCHED = "launched:"
-"""How the names of these backends begin; what follows is what plans call them."""
+"""Prefix of the names of these backends; the rest is their name in plans."""
 
 _SMALL_BYTES = 1 << 20
-"""Of what NumPy is asked to run: it wins where calls count, and in products."""
+"""Largest size of a kernel without products that NumPy is offered: it is fastest where the cost of
+calls dominates, and in products."""
 
 
 class LaunchedBackend:
-    """Runs kernels as launches of a plan, on dense memory.
+    """Backend that runs kernels as launches of a plan, on dense memory.
 
     Args:
-        launcher: its name.
-        can: whether it has a kernel.
-        patterns: what it runs as one kernel beyond single operators.
+        launcher: the name of the launcher.
+        can: returns whether the launcher can run a kernel.
+        patterns: returns the patterns that it runs as one kernel, beyond single operators.
     """
 
     def __init__(
@@ -65,19 +66,19 @@ class LaunchedBackend:
         self._launcher, self._can, self._patterns = launcher, can, patterns
 
     def version(self) -> str:
-        """That of the launcher."""
+        """Return the version of the launcher."""
         return f"{load_launcher(self._launcher).version()}, launched"
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """What stands around one operator; elementwise neighbours are joined in the plan itself."""
+        """Return patterns around one operator; the plan itself joins elementwise neighbours."""
         return self._patterns()
 
     def carried(self) -> Sequence[CarriedForm]:
-        """None."""
+        """Return no forms: launches use the order of ONNX."""
         return ()
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """One, where it has a kernel for dense operands in the order of ONNX."""
+        """Return the default if the launcher runs the kernel on operands in the order of ONNX."""
         forms = {kernel.writes, *(operand.form for operand in kernel.operands)}
         if not kernel.steps or forms != {PLAIN} or kernel.static_types is None:
             return ()
@@ -85,14 +86,14 @@ class LaunchedBackend:
         return (how,) if self._can(kernel) else ()
 
     def request(self, offer: Offer) -> bytes:
-        """The kernel as a plan has it."""
+        """Serialise the kernel as plans store it."""
         return json.dumps(body_to_json(offer.body)).encode()
 
     def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
-        """Time of the launch alone, on random operands.
+        """Measure the launch alone, on random operands.
 
         Raises:
-            RuntimeFailed: it cannot run.
+            RuntimeFailed: the launch cannot run.
         """
         if threads != 1:
             raise RuntimeFailed("launches beside sessions run on one thread")
@@ -140,20 +141,20 @@ def _is_for_numpy(kernel: Kernel) -> bool:
 
 
 def generated_launches() -> LaunchedBackend:
-    """Elementwise operators, movements, reductions, windows and small products."""
+    """Return the backend of elementwise, movement, reduction and window kernels, small products."""
     return LaunchedBackend("generated", _can_generate, generated_patterns)
 
 
 def native_launches() -> LaunchedBackend:
-    """Products and normalisations."""
+    """Return the backend of products and normalisations."""
     return LaunchedBackend("native", can_run)
 
 
 def numpy_launches() -> LaunchedBackend:
-    """Products, and what is small."""
+    """Return the backend of products and of small kernels."""
     return LaunchedBackend("numpy", _is_for_numpy)
 
 
 def openvino_launches() -> LaunchedBackend:
-    """All kernels of ordinary numbers; what OpenVINO refuses has no price."""
+    """Return the backend of all kernels in float32; those that OpenVINO refuses have no price."""
     return LaunchedBackend("openvino", _is_float)

@@ -1,7 +1,7 @@
-"""How backends run the launches of a plan: what each needs, and the one registry of them.
+"""Launchers, which run the launches of a plan: their protocol and their registry.
 
-It stands apart from the protocol of kernels, prices and patterns, so that running a plan imports
-nothing of these.
+They are separate from the protocol of kernels, prices and patterns, so that running a plan imports
+nothing of the latter.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Bound:
     """The memory of one launch; the same for every run.
 
     Attributes:
-        reads: a view for each operand, strided as the plan says; constants hold their values.
+        reads: a view for each operand, with the strides of the plan; constants hold their values.
         writes: a view for each output.
-        workspace: bytes.
+        workspace: the bytes of the workspace.
     """
 
     reads: tuple[Array, ...]
@@ -54,26 +54,26 @@ class Launcher(Protocol):
 
     @property
     def name(self) -> str:
-        """What plans call it."""
+        """Name of the backend in plans."""
 
     def version(self) -> str:
-        """Of what computes: another one may compute something else."""
+        """Return the version of the library; another version may compute other results."""
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Do what is cheaper for all launches of a plan than for each; before any is built.
+        """Do the work that is cheaper for all launches of a plan at once, before any is built.
 
         Raises:
-            RuntimeFailed: it cannot run one of them.
+            RuntimeFailed: the backend cannot run one of the launches.
         """
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """What a launch needs beside its operands and results."""
+        """Return the bytes that a launch needs in addition to its operands and results."""
 
     def build(self, launch: Launch, bound: Bound) -> Launched:
-        """What runs the launch on this memory, again and again.
+        """Build a callable that runs the launch on this memory any number of times.
 
         Raises:
-            RuntimeFailed: it cannot run that, or not by that algorithm.
+            RuntimeFailed: the backend cannot run the launch, or not by its algorithm.
         """
 
 
@@ -93,7 +93,7 @@ _FURTHER = {
     "cublaslt": ("eqsat_opt.runtime.backends.cublaslt.launcher", "CublasLtLauncher"),
     "cuda": ("eqsat_opt.runtime.backends.generated.gpu.cuda_launcher", "CudaLauncher"),
 }
-"""What plans may name but nobody asks for: it is made of others, or for a device elsewhere."""
+"""Launchers that plans may name but users cannot ask for: combinations, or for absent devices."""
 
 
 _ON_GPU = {
@@ -101,14 +101,14 @@ _ON_GPU = {
     "cublaslt": ("eqsat_opt.runtime.backends.cublaslt.running", "CublasLtRunner"),
     "cuda": ("eqsat_opt.runtime.backends.generated.gpu.cuda_running", "CudaRunner"),
 }
-"""What runs launches on a GPU; each for one plan."""
+"""Launchers that run on a GPU; each instance serves one plan."""
 
 
 def load_runner(name: str, device: CudaDevice) -> Launcher:
-    """The launcher of a backend that runs on a GPU.
+    """Make the launcher of a backend that runs on a GPU.
 
     Raises:
-        RuntimeFailed: it does not, or lacks a package or a version of one.
+        RuntimeFailed: the backend does not run on a GPU, or lacks a package or a version of one.
     """
     if name not in _ON_GPU:
         raise RuntimeFailed(f"the backend {name!r} runs nothing on a GPU")
@@ -118,35 +118,35 @@ def load_runner(name: str, device: CudaDevice) -> Launcher:
 
 
 _STRIDED = frozenset({"numpy", "generated", "analytic", "cuda"})
-"""Whose kernels read and write views with gaps where they lie. For the others values are packed: by
-launches that copy, so that the time of these is seen where plans are priced."""
+"""Backends whose kernels read and write views with gaps in place. For the others, launches that
+copy pack the values, so that the time of the copies is part of the price of a plan."""
 
 
 def takes_views(name: str) -> bool:
-    """Whether launches of a backend take views, where no implementation was chosen that says so."""
+    """Return whether launches of a backend take views if no chosen implementation decides it."""
     return name in _STRIDED
 
 
 _ALIGNMENT_BYTES = {"cudnn": 16, "cublaslt": 16}
-"""Of the addresses that the widest loads and stores of a library take; cuDNN assumes it of all."""
+"""Alignment of addresses for the widest loads and stores of a library; cuDNN always assumes it."""
 
 
 def alignment_bytes(name: str) -> int:
-    """What the addresses of tensors are multiples of where a backend's launches take them."""
+    """Return the alignment, in bytes, that a backend's launches need of tensor addresses."""
     return _ALIGNMENT_BYTES.get(name, 1)
 
 
 def launcher_names() -> tuple[str, ...]:
-    """All that may run plans here."""
+    """Return the names of all backends that may run plans here."""
     return tuple(_OWN)
 
 
 @cache
 def load_launcher(name: str) -> Launcher:
-    """The launcher of a backend.
+    """Return the launcher of a backend.
 
     Raises:
-        PlanError: there is none, or a package that it needs is missing.
+        PlanError: there is no such backend, or a package that it needs is missing.
     """
     every = {**_OWN, **_FURTHER}
     if name not in every:

@@ -1,8 +1,8 @@
-"""The door of a backend: what it fuses, how it runs a kernel, and how long that takes.
+"""The interface of a backend: what it fuses, how it runs a kernel, and how long that takes.
 
-Kernels of all backends stand in one extraction problem: a row for each implementation of each
-candidate. What a choice becomes runs in a session of onnxruntime, so an implementation says what
-the session is given in place of the kernel.
+Kernels of all backends are candidates in one extraction problem, with a row for each implementation
+of each candidate. The chosen kernels run in a session of onnxruntime, so an implementation contains
+the steps that the session is given in place of the kernel.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class KernelPattern:
-    """What a backend fuses, in the terms of rules; what commutes is met in either order.
+    """A fusion of a backend, in the terms of rules; commutative operators match in either order.
 
     It is matched on the frozen e-graph, so an operator that only a backend knows is never an
-    e-node. What ONNX itself names and no local epilogue reaches (LayerNormalization, Gelu,
-    attention from any spelling) is an equation of the rulebook instead.
+    e-node. Operators that ONNX itself names, and that no local epilogue reaches
+    (LayerNormalization, Gelu, attention from any spelling), are equations of the rulebook instead.
 
     Attributes:
-        name: of the kernel.
-        pattern: what it computes from the variables.
-        when: conditions on them.
+        name: the name of the kernel.
+        pattern: the result of the kernel as a term of its variables.
+        when: conditions on the variables.
     """
 
     name: str
@@ -49,10 +49,10 @@ class KernelPattern:
     when: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what never matches, or always.
+        """Refuse a pattern that always matches, or that never can.
 
         Raises:
-            RuleError: the pattern is a bare variable, or does not bind one of a condition.
+            RuleError: the pattern is a bare variable, or does not bind a variable of a condition.
         """
         if not isinstance(self.pattern, Apply):
             raise RuleError(f"{self.name}: the pattern is a bare variable; give an operator on it")
@@ -67,15 +67,16 @@ class KernelPattern:
 
 @dataclass(frozen=True)
 class CarriedForm:
-    """A form of a backend's own that values keep from kernel to kernel.
+    """A backend's own form, which values keep from kernel to kernel.
 
     Attributes:
         form: the form.
-        makers: operators whose results are in it.
-        keepers: operators whose results are in it where all their data come in it.
-        passers: operators that run amid it though they do not know it, so that conversions are part
-            of their price. At all others a chain ends.
-        holds: the types that can be in it.
+        makers: operators whose results have the form.
+        keepers: operators whose results have the form if all their data have it.
+        passers: operators that run within a chain of kernels in this form although they lack a
+            kernel for it, so that conversions are part of their price. All other operators end a
+            chain.
+        holds: returns whether values of a type can have the form.
     """
 
     form: Form
@@ -90,21 +91,21 @@ class Implementation:
     """One way in which a backend runs a kernel.
 
     Attributes:
-        algorithm: its name, under which measurements are stored.
-        steps: what a session is given instead of the kernel's own steps, on the same operands; the
-            last of them are the outputs. ``None`` for the kernel's own.
-        arithmetic: operations that it does at least, as a share of those of the kernel as it is
-            defined. Lower bounds of time rest on it.
-        error: how far its results may be from those of the kernel as it is, relative to the maximum
-            of each; 0 where it rounds no worse than any order of the same operations.
-        reads: the form in which it wants each operand; empty if all as the kernel says.
-        writes: the form in which it leaves each output; empty if all as the kernel says.
-        workspace_bytes: memory that it needs beside operands and outputs while it runs.
-        strided: whether operands and outputs may be views into larger buffers, so that a
-            concatenation, a slice or a split beside it moves nothing. Otherwise a plan packs them,
-            by copies that it launches and prices.
-        precision: in which a library multiplies, as profiles of devices call it: ``fp32``,
-            ``tf32``, ``fp16``; empty where the kernel's elements say all.
+        algorithm: the name of the algorithm, under which measurements are stored.
+        steps: the steps that a session is given instead of the kernel's own, on the same operands;
+            the last of them are the outputs. ``None`` for the kernel's own steps.
+        arithmetic: the least operations that it does, as a share of those in the definition of the
+            kernel. Lower bounds of time are derived from it.
+        error: the largest difference of its results from those of the unchanged kernel, relative to
+            the maximum of each; 0 if it rounds no worse than any order of the same operations.
+        reads: the form in which it takes each operand; empty if all are as the kernel defines.
+        writes: the form in which it leaves each output; empty if all are as the kernel defines.
+        workspace_bytes: memory that it needs in addition to operands and outputs while it runs.
+        strided: whether operands and outputs may be views into larger buffers, so that an adjacent
+            concatenation, slice or split moves nothing. Otherwise a plan packs them with copies,
+            which are launched and priced.
+        precision: the precision in which a library multiplies, as profiles of devices name it:
+            ``fp32``, ``tf32``, ``fp16``; empty if the kernel's element type determines it.
     """
 
     algorithm: str
@@ -119,24 +120,24 @@ class Implementation:
 
     @property
     def forms(self) -> str:
-        """All forms that differ from the kernel's, as text: part of what its time depends on."""
+        """All forms that differ from the kernel's, as text; the time depends on them."""
         if not (self.reads or self.writes):
             return ""
         return f"{' '.join(map(str, self.reads))} > {' '.join(map(str, self.writes))}"
 
 
 DEFAULT = Implementation("default")
-"""The kernel as it is; the runtime decides how."""
+"""The unchanged kernel; the runtime decides how to run it."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A kernel that a backend offers to run in one way; this is what has a price.
+    """A kernel that a backend offers to run in one way; every offer has a price of its own.
 
     Attributes:
-        kernel: of literal sizes.
+        kernel: the kernel, of literal sizes.
         backend: the name of the backend.
-        implementation: how.
+        implementation: the way in which the backend runs the kernel.
     """
 
     kernel: Kernel
@@ -145,7 +146,7 @@ class Offer:
 
     @property
     def body(self) -> Kernel:
-        """What a session is given."""
+        """Kernel that a session is given."""
         steps = self.implementation.steps
         if steps is None:
             return self.kernel
@@ -155,60 +156,63 @@ class Offer:
 
     @property
     def by(self) -> str:
-        """Who runs it, for people."""
+        """Label of the backend and the implementation, for people."""
         return label(self.backend, self.implementation)
 
 
 def label(backend: str, implementation: Implementation) -> str:
-    """Backend, algorithm and layout of results, for people: ``ort``, ``analytic:gemm nhwc``."""
+    """Return backend, algorithm and layout of results: ``ort``, ``analytic:gemm nhwc``."""
     algorithm = implementation.algorithm
     name = backend if algorithm == DEFAULT.algorithm else f"{backend}:{algorithm}"
     return " ".join((name, *dict.fromkeys(form.layout for form in implementation.writes)))
 
 
 class Backend(Protocol):
-    """What runs kernels.
+    """A component that offers and runs kernels.
 
-    All methods but `measure` are pure: they need neither a device nor the library behind it.
+    All methods but `measure` are pure: they need neither a device nor the backend's library.
     """
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """Name by which users ask for the backend."""
 
     def version(self) -> str:
-        """Name and version of what runs: measurements of another one do not count."""
+        """Return name and version of the library; measurements of another version do not count."""
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """What it runs as one kernel beyond single operators, concatenations and splits."""
+        """Return the patterns that it runs as one kernel.
+
+        Single operators, concatenations and splits need no pattern.
+        """
 
     def carried(self) -> Sequence[CarriedForm]:
-        """Forms of its own that values keep between its kernels."""
+        """Return the backend's own forms, which values keep between its kernels."""
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """How it can run a kernel of literal sizes; nothing if it cannot.
+        """Return the ways to run a kernel of literal sizes; nothing if there is no way.
 
         The kernel is a single operator, a concatenation, a split, or was found by a pattern of this
         backend.
         """
 
     def request(self, offer: Offer) -> bytes:
-        """What `measure` needs to know of an offer.
+        """Serialise an offer for `measure`.
 
         Raises:
-            EqsatError: it cannot be measured; its lower bound stays its price.
+            EqsatError: the offer cannot be measured; its lower bound remains its price.
         """
 
     def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
-        """Measure what `request` made; called in a process that does nothing else.
+        """Measure an offer, in a process that does nothing else.
 
-        Whatever it raises says that this kernel has no price.
+        An exception of any type means that this kernel has no price.
 
         Args:
-            request: of an offer.
+            request: the bytes that the method `request` returned for the offer.
             threads: threads to use.
             budget_s: time for sampling.
 
         Returns:
-            `time_us` without what a session adds for each of its nodes.
+            The measurement; its `time_us` excludes the time that a session adds for each node.
         """

@@ -1,7 +1,7 @@
 """The backends by name: our own, and those of installed packages.
 
 A package offers a backend through an entry point of the group ``eqsat_opt.backends``, which names
-a class (or anything else to be called without arguments) that makes one.
+a class (or another callable without arguments) that makes a `Backend`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ GROUP = "eqsat_opt.backends"
 _T = TypeVar("_T")
 
 TUNED_ONLY = "native"
-"""Its kernels stand in the form of a model for one machine, never in a portable result."""
+"""Backend whose kernels occur only in the form of a model for one machine, never in a portable
+result."""
 
 _LAUNCHED = {
     f"launched:{name}": ("eqsat_opt.runtime.backends.launched", f"{name}_launches")
     for name in ("generated", "native", "numpy", "openvino")
 }
-"""Launches of plans, beside sessions."""
+"""Backends that run launches of plans, beside sessions."""
 
 _BACKENDS = Offered(
     kind="backend",
@@ -52,16 +53,16 @@ _BACKENDS = Offered(
 
 
 def names() -> tuple[str, ...]:
-    """The backends whose kernels may stand in a portable result, our own first."""
+    """Return the names of backends whose kernels may be in a portable result, our own first."""
     return _BACKENDS.names
 
 
 @cache
 def load_backend(name: str) -> Backend:
-    """The backend of a name.
+    """Return the backend of a name.
 
     Raises:
-        OptionError: there is none, or it cannot be loaded.
+        OptionError: there is no such backend, or it cannot be loaded.
     """
     backend: Backend = _BACKENDS.made(name, _Installed)
     return backend
@@ -69,7 +70,7 @@ def load_backend(name: str) -> Backend:
 
 @dataclass(frozen=True)
 class _Installed:
-    """A backend of somebody else's, whose errors are told as its own."""
+    """A third-party backend; errors in its methods are reported with its name."""
 
     backend: Backend
 

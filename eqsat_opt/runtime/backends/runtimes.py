@@ -1,7 +1,7 @@
-"""The runtimes by name: what runs whole models, ours and those of installed packages.
+"""The runtimes of whole models by name: our own, and those of installed packages.
 
-A package offers one through an entry point of the group ``eqsat_opt.runtimes``, which names a class
-(or anything else to be called without arguments) that makes a `Runtime`.
+A package offers a runtime through an entry point of the group ``eqsat_opt.runtimes``, which names a
+class (or another callable without arguments) that makes a `Runtime`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["GROUP", "NATIVE", "ORT", "load_runtime", "racing_runtimes"]
 GROUP = "eqsat_opt.runtimes"
 
 ORT, NATIVE = "ort", "native"
-"""Onnxruntime, and onnxruntime with our kernels, which runs graphs that name them."""
+"""Names of onnxruntime, and of onnxruntime with our kernels, which runs graphs that use them."""
 
 _RUNTIMES = Offered(
     kind="runtime",
@@ -32,16 +32,16 @@ _RUNTIMES = Offered(
 
 
 def racing_runtimes() -> tuple[str, ...]:
-    """Names of those that run any model, and may race with it: ours first."""
+    """Return the names of runtimes that run any model, and may race with it, our own first."""
     return _RUNTIMES.names
 
 
 @cache
 def load_runtime(name: str) -> Runtime:
-    """The runtime of a name, whether it can run here or not.
+    """Return the runtime of a name, whether it can run here or not.
 
     Raises:
-        OptionError: there is none, or it cannot be loaded.
+        OptionError: there is no such runtime, or it cannot be loaded.
     """
     runtime: Runtime = _RUNTIMES.made(name)
     return runtime

@@ -1,8 +1,8 @@
-"""Run models in a child process, where one that crashes, hangs or eats the memory does no harm.
+"""Child processes for models, where a model that crashes, hangs or uses up the memory does no harm.
 
-Some kernels of onnxruntime divide by a size and end the process where a tensor is empty, and other
-runtimes may not survive a model at all. So a check that wants to know what a model does at the
-edges, and whatever is done with another runtime, happens here.
+Some kernels of onnxruntime divide by a size and end the process if a tensor is empty, and other
+runtimes may not survive a model at all. So checks of the behaviour of a model at the edges, and all
+work with other runtimes, happen here.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ __all__ = [
 ]
 
 _START_UP_S = 120.0
-"""Starting Python and loading onnxruntime, on a busy machine."""
+"""Time to start Python and load onnxruntime on a busy machine."""
 
 _FIRST_LIMIT_S = 600.0
-"""For the first model, of whose speed nothing is known."""
+"""Time limit of the first model, whose speed is unknown."""
 
 _CRASH_S = 0.2
-"""A crash may still be on its way when the reply breaks off."""
+"""Time to wait for the exit code: a crash may be incomplete when the reply breaks off."""
 
 _LEAST_LIMIT_S = 20.0
 _LIMIT_FACTOR = 20.0
-"""A request that takes so many times longer than the longest before hangs."""
+"""A request is considered hung if it takes this many times longer than the longest before it."""
 
 _NEVER = Deadline.never()
 
 
 class SandboxDied(RuntimeFailed):
-    """A model ended the process that it ran in, or had to be ended."""
+    """Error for a model that ended its process, or whose process had to be ended."""
 
 
 class Sandbox:
     """A child process that holds one session at a time.
 
-    The process starts at once, in the background, and is started again after a crash. Not for use
-    by several threads at once.
+    The process starts at once, in the background, and is started again after a crash. A sandbox is
+    not for use by several threads at once.
 
     Attributes:
         current: the session that the process holds.
@@ -79,13 +79,14 @@ class Sandbox:
         """Load a model; a drop-in for :class:`~eqsat_opt.runtime.backends.ort.session.OrtSession`.
 
         Args:
-            model: to be loaded.
-            options: how it is run.
-            deadline: of loading and of every run; what has not ended by then is ended.
+            model: the model to load.
+            options: the options that run it.
+            deadline: the deadline of loading and of every run; at the deadline the process is
+                ended.
 
         Raises:
             RuntimeFailed: onnxruntime refuses the model, or the process does not survive it.
-            OutOfTime: the deadline struck.
+            OutOfTime: the deadline has passed.
         """
         return SandboxSession(self, model, options, deadline)
 
@@ -97,11 +98,11 @@ class Sandbox:
         options: OrtOptions,
         deadline: Deadline = _NEVER,
     ) -> SandboxSession:
-        """The same by a runtime of that name; of the options it gets threads and operators.
+        """Load a model with a named runtime, which gets the threads and operators of the options.
 
         Raises:
             RuntimeFailed: the runtime refuses the model, or the process does not survive it.
-            OutOfTime: the deadline struck.
+            OutOfTime: the deadline has passed.
         """
         return SandboxSession(self, model, options, deadline, runtime=runtime, setting=setting)
 
@@ -113,18 +114,18 @@ class Sandbox:
         blobs: Sequence[Any],
         deadline: Deadline = _NEVER,
     ) -> dict[str, Any]:
-        """What a function returns in the process, where it has the process for itself.
+        """Call a function in the process, which holds no session meanwhile; return its result.
 
         Args:
-            what: is done, for an error.
-            function: ``module:name``, from JSON values and bytes to JSON values.
+            what: the subject of the error message if the process dies.
+            function: ``module:name`` of a function from JSON values and bytes to JSON values.
             value: the JSON values.
             blobs: the bytes.
-            deadline: by when it has to return.
+            deadline: the time by which the function has to return.
 
         Raises:
-            RuntimeFailed: what the function raises, or the process does not survive it.
-            OutOfTime: the deadline struck.
+            RuntimeFailed: the function raises an error, or the process does not survive it.
+            OutOfTime: the deadline has passed.
         """
         self.reset()
         header = {"do": "call", "function": function, "value": value}
@@ -133,11 +134,11 @@ class Sandbox:
         return found
 
     def wait(self, deadline: Deadline = _NEVER) -> None:
-        """Wait until the process is there, so that what follows is not taken for slow.
+        """Wait until the process has started, so that its start does not count as slowness.
 
         Raises:
-            RuntimeFailed: it does not start.
-            OutOfTime: the deadline struck.
+            RuntimeFailed: the process does not start.
+            OutOfTime: the deadline has passed.
         """
         if not self._child.is_alive:
             self.close()
@@ -158,8 +159,8 @@ class Sandbox:
         """Send a request and wait for its reply.
 
         Raises:
-            RuntimeFailed: the reply is an error, or there is none.
-            OutOfTime: the deadline struck.
+            RuntimeFailed: the reply is an error, or there is no reply.
+            OutOfTime: the deadline has passed.
         """
         self.wait(deadline)
         start, known = time.monotonic(), self._longest_s
@@ -177,7 +178,7 @@ class Sandbox:
         return reply
 
     def reset(self) -> None:
-        """Forget the session and what is known of its speed; the process stays."""
+        """Forget the session and its speed; the process keeps running."""
         self._longest_s = 0.0
         if self.current is not None:
             self.current = None
@@ -190,17 +191,20 @@ class Sandbox:
         return self._child.is_alive
 
     def close(self) -> int:
-        """End the process; its exit code if it had ended before. A later request starts another."""
+        """End the process, and return its exit code if it had already ended by itself.
+
+        A later request starts another process.
+        """
         self.current = None
         return self._child.end(_CRASH_S)
 
     def abandon(self) -> None:
-        """Let go of a process that belongs to another one."""
+        """Release a child that belongs to the parent of this process, without ending it."""
         self._child.abandon()
 
 
 class SandboxSession:
-    """A model in a sandbox; it is loaded anew where the process died or holds another model."""
+    """A model in a sandbox; it is loaded again if the process died or holds another model."""
 
     def __init__(
         self,
@@ -227,11 +231,11 @@ class SandboxSession:
         return self._names[1]
 
     def run(self, feeds: Feeds) -> list[Any]:
-        """All outputs, in order.
+        """Compute all outputs, in order.
 
         Raises:
             RuntimeFailed: an input does not fit, a kernel failed, or the process did not survive.
-            OutOfTime: the deadline struck.
+            OutOfTime: the deadline has passed.
         """
         if self._box.current is not self or not self._box.is_alive:
             self._open()
@@ -273,7 +277,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def sandbox() -> Iterator[Sandbox]:
-    """A sandbox of one's own for a while; its process is kept for the next one."""
+    """Yield a sandbox for exclusive use; its process is kept for the next user."""
     with _lock:
         box = _idle.pop() if _idle else None
     box = box if box is not None and box.is_alive else Sandbox()
@@ -297,7 +301,7 @@ def _close_idle() -> None:
 
 
 def _forget_idle() -> None:
-    """A forked process leaves its parent's child alone."""
+    """Abandon the idle sandbox in a forked process, since the child belongs to the parent."""
     while _idle:
         _idle.pop().abandon()
 
@@ -311,7 +315,7 @@ def _start() -> Child:
 
 
 def serve() -> None:
-    """Load and run what is asked for, a model at a time: the life of the child process."""
+    """Answer requests in the child process, which loads and runs one model at a time."""
     session: Runner | None = None
 
     def answer(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
@@ -364,7 +368,7 @@ def _run(
 
 
 def packed(value: Any, blobs: list[Any]) -> Any:
-    """A JSON value that stands for ``value``; arrays go to ``blobs``."""
+    """Return a JSON value that represents ``value``; the bytes of arrays are added to ``blobs``."""
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, np.ndarray):

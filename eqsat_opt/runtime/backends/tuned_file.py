@@ -1,10 +1,10 @@
 """A model in the form that one machine runs fastest, with the portable model inside.
 
 The metadata of the file name the runtime that won the race here (onnxruntime with our kernels or
-with a setting of its own, or another one), and all that this choice rests on. The graph of the file
-is what that runtime runs. Where it is not the portable one, the portable model lies in the field
-``training_info``, which runtimes do not read. So a file that does not fit a machine still holds a
-model that does.
+with a setting of its own, or another runtime), and all facts on which this choice depends. That
+runtime runs the graph of the file. If this is not the portable graph, the portable model is stored
+in the field ``training_info``, which runtimes do not read. So a file that does not fit a machine
+still holds a model that does.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _SHELL = "eqsat_opt.portable"
 _FORMAT = 2
 
 MOST_BYTES = (2**31 - 1) // 2 - (1 << 24)
-"""Size of a portable model up to which a file can hold two: no file of ONNX exceeds 2 GB."""
+"""Largest size of a portable model of which a file can hold two: no ONNX file exceeds 2 GB."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a graph is run.
+    """A way to run a graph.
 
     Attributes:
-        runtime: by its name.
-        threads: that it uses.
-        setting: of the runtime.
+        runtime: the name of the runtime.
+        threads: the threads that it uses.
+        setting: the setting of the runtime.
     """
 
     runtime: str
@@ -61,7 +61,7 @@ class Execution:
 
     @property
     def text(self) -> str:
-        """The runtime and its setting in words."""
+        """Runtime and setting in words."""
         parts = (
             f"{name} {'+'.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in self.setting.items()
@@ -69,12 +69,12 @@ class Execution:
         return " ".join((self.runtime, *parts))
 
     def facts(self) -> dict[str, Any]:
-        """What has to be the same where it shall be as fast: machine, versions, threads."""
+        """Return the facts on which the speed depends: machine, versions, threads."""
         here = {"device": device_fingerprint().id, "threads": self.threads}
         return {**here, **load_runtime(self.runtime).facts()}
 
     def open(self, model: ModelSource, custom_ops: tuple[str, ...] = ()) -> RaceRunner:
-        """A runner of a model.
+        """Open a runner of a model.
 
         Raises:
             RuntimeFailed: the runtime is missing, or refuses the model.
@@ -88,13 +88,14 @@ def tuned_model(
     execution: Execution,
     facts: Mapping[str, object] | None = None,
 ) -> onnx.ModelProto:
-    """The content of a tuned file.
+    """Build the content of a tuned file.
 
     Args:
-        graph: what is run here; the portable model itself where another runtime or setting is all.
-        portable: what is run elsewhere; its weights are in it.
-        execution: how the graph is run here.
-        facts: of the tuning, for who reads the metadata.
+        graph: the model that runs here; the portable model itself if only the runtime or its
+            setting differ.
+        portable: the model that runs elsewhere; it contains its weights.
+        execution: the way in which the graph is run here.
+        facts: facts about the tuning, for readers of the metadata.
     """
     result = onnx.ModelProto()
     result.CopyFrom(graph)
@@ -120,9 +121,9 @@ def tuned_model(
 
 
 def _describe(model: onnx.ModelProto, like: onnx.ModelProto) -> None:
-    """Say of a model, its graph and its interface what another form of it says; in place.
+    """Copy the descriptions of a model, its graph and its interface from another form; in place.
 
-    Runtimes that save what they optimised drop all that speaks to people.
+    Runtimes that save an optimised model drop all descriptions for people.
     """
     for one, other in ((model, like), (model.graph, like.graph)):
         _copy_text(one, other)
@@ -138,7 +139,7 @@ def _describe(model: onnx.ModelProto, like: onnx.ModelProto) -> None:
 
 
 def _copy_text(one: Any, other: Any) -> None:
-    """Give a message the doc string of another, or none where that has none."""
+    """Give a message the doc string of another message, or none if that has none."""
     if other.HasField("doc_string"):
         one.doc_string = other.doc_string
     else:
@@ -146,17 +147,17 @@ def _copy_text(one: Any, other: Any) -> None:
 
 
 def is_tuned(model: ModelSource) -> bool:
-    """Whether a model is tuned for some machine."""
+    """Return whether a model is tuned for some machine."""
     return is_tuned_by(_metadata(model))
 
 
 def is_tuned_by(metadata: Mapping[str, str]) -> bool:
-    """The same, told by a model's metadata."""
+    """Return whether a model with such metadata is tuned for some machine."""
     return _KEY in metadata
 
 
 def tuned_threads(model: ModelSource) -> int:
-    """Threads that a model is tuned for; 0 if it is not tuned, or does not say."""
+    """Return the threads that a model is tuned for; 0 if it is not tuned, or names none."""
     threads = _record(_metadata(model).get(_KEY, "")).get("threads")
     return threads if type(threads) is int and threads > 0 else 0
 
@@ -165,7 +166,7 @@ def require_portable(metadata: Mapping[str, str], name: str) -> None:
     """Refuse a tuned model, by its metadata, where its graph would have to be understood.
 
     Raises:
-        ModelError: it is one.
+        ModelError: the model is tuned.
     """
     if is_tuned_by(metadata):
         raise ModelError(
@@ -175,10 +176,10 @@ def require_portable(metadata: Mapping[str, str], name: str) -> None:
 
 
 def portable_of(model: ModelSource) -> ModelSource:
-    """The portable model within a tuned one; the same where only the metadata make it tuned.
+    """Return the portable model within a tuned one; the same if it is tuned only by its metadata.
 
     Raises:
-        ModelError: it is damaged.
+        ModelError: the portable model is damaged.
     """
     tuned = read_structure(model)
     shell = _metadata(tuned).get(_SHELL)
@@ -195,10 +196,11 @@ def portable_of(model: ModelSource) -> ModelSource:
 
 
 def open_as_raced(model: ModelSource, options: OrtOptions) -> RaceRunner:
-    """A model as it was raced: a tuned one by its runtime, if it fits this machine and the threads.
+    """Open a model as it was raced.
 
-    A tuned model that does not fit is opened by the portable one within it, with a warning. Of any
-    other model the level that its metadata ask for is used.
+    A tuned model runs in its runtime, if it fits this machine and the threads. Otherwise the
+    portable model within it is opened, with a warning. Any other model runs at the level that its
+    metadata ask for.
 
     Raises:
         ModelError: the model cannot be read.
@@ -208,7 +210,7 @@ def open_as_raced(model: ModelSource, options: OrtOptions) -> RaceRunner:
 
 
 def open_tuned(model: ModelSource, options: OrtOptions) -> tuple[RaceRunner, str]:
-    """The same, with the name of the runtime."""
+    """Open a model as `open_as_raced` does; return the runner and the name of its runtime."""
     why, default = "", Execution(ORT, options.threads)
     if (text := _metadata(model).get(_KEY)) is None:
         return default.open(model, options.custom_ops), ORT
@@ -229,14 +231,14 @@ def open_tuned(model: ModelSource, options: OrtOptions) -> tuple[RaceRunner, str
 
 
 class _Misfit(Exception):
-    """In what this machine differs from the one of a record."""
+    """Error for a record that does not fit this machine; the message is the difference."""
 
 
 def _execution(text: str, threads: int) -> Execution:
-    """How a record wants its graph to be run.
+    """Return the way in which a record wants its graph to be run.
 
     Raises:
-        _Misfit: not here.
+        _Misfit: the record does not fit this machine.
     """
     record = _record(text)
     if record.get("format") != _FORMAT:
@@ -263,7 +265,7 @@ def _execution(text: str, threads: int) -> Execution:
 
 
 def _record(text: str) -> dict[str, Any]:
-    """What a tuned model says of itself; nothing if that cannot be read."""
+    """Parse the record of a tuned model; empty if it cannot be read."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):

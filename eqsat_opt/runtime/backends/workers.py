@@ -1,4 +1,4 @@
-"""Measure kernels in a child process, where one that hangs or crashes does no harm."""
+"""Measurement of kernels in a child process, where one that hangs or crashes does no harm."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["KernelWorker", "Request", "measure_kernels", "serve"]
 
 _DEADLINE_S = 20.0
 _START_UP_S = 60.0
-"""Starting Python and loading onnxruntime, on a busy machine."""
+"""Time to start Python and load onnxruntime on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A kernel to be measured: the name of a backend, and what that backend made of the kernel."""
+    """A kernel to be measured: the name of a backend, and the request that the backend made."""
 
     backend: str
     content: bytes
@@ -35,11 +35,11 @@ class KernelWorker:
     """A child process that measures one kernel after another.
 
     The process starts at once, in the background, and is started again after a crash or a hang.
-    Use it as a context manager, or call `close`. Not for use by several threads at once.
+    Use it as a context manager, or call `close`. It is not for use by several threads at once.
 
     Args:
         deadline_s: time allowed for one kernel.
-        meter: place of a meter that tells the power while kernels run; empty for none.
+        meter: the place of a meter that measures the power while kernels run; empty for none.
     """
 
     def __init__(self, deadline_s: float = _DEADLINE_S, *, meter: str = "") -> None:
@@ -61,10 +61,11 @@ class KernelWorker:
             request: the kernel.
             threads: threads for its backend.
             budget_s: time for sampling.
-            deadline: when the caller wants to go on, measured or not.
+            deadline: the time at which the caller goes on, measured or not.
 
         Returns:
-            None if the backend cannot run it, crashes, or is not done in time.
+            The measurement; None if the backend cannot run the kernel, crashes, or is not done in
+            time.
 
         Raises:
             RuntimeFailed: the worker cannot be started.
@@ -127,13 +128,13 @@ def measure_kernels(
         requests: the kernels.
         threads: threads for their backends.
         progress: called with the number done and the total after each.
-        executor: runs the measurements instead of a worker process, for instance on another
-            machine. Its processes have to be alone on their cores.
+        executor: an executor that runs the measurements instead of a worker process, for instance
+            on another machine. Its processes have to be alone on their cores.
         worker: a running worker to use, and to leave running; otherwise one is made for this call.
-        deadline: when to stop, with a `worker`.
+        deadline: the time at which to stop; it needs a `worker`.
 
     Returns:
-        One entry per kernel, None if it failed; fewer if the deadline struck.
+        One entry per kernel, None if it failed; fewer if the deadline passed.
 
     Raises:
         RuntimeFailed: a measuring process cannot be started.
@@ -151,7 +152,7 @@ def measure_kernels(
 
 
 def serve() -> None:
-    """Measure what is asked for: the life of the child process."""
+    """Answer requests for measurements in the child process."""
     from eqsat_opt.runtime.backends.ort import measuring  # loads onnxruntime before the greeting
 
     del measuring
@@ -168,7 +169,7 @@ def serve() -> None:
 
 
 def _metered(place: str) -> AbstractContextManager[None]:
-    """Within it, measurements tell the power, if there is a meter that can be read here."""
+    """Return a context in which measurements include the power, if a meter can be read here."""
     try:
         return metered(_opened_meter(place).read) if place else nullcontext()
     except RuntimeFailed:
@@ -183,14 +184,14 @@ def _measured(request: Request, threads: int, budget_s: float = 0.3) -> Measurem
 
     try:
         return load_backend(request.backend).measure(request.content, threads, budget_s)
-    except Exception:  # a kernel that defeats the measuring code is a kernel without a price
+    except Exception:  # a kernel that cannot be measured has no price
         return None
 
 
 def _until(
     deadline: Deadline | None, worker: KernelWorker, requests: Iterable[Request], threads: int
 ) -> Iterator[Measurement | None]:
-    """Measurements until the deadline; one that it cut off says nothing of its kernel."""
+    """Yield measurements until the deadline; one that it cut off is left out."""
     for request in requests:
         if deadline is not None and deadline.expired:
             return
@@ -203,7 +204,7 @@ def _until(
 def _outcome(future: Future[Measurement | None]) -> Measurement | None:
     try:
         return future.result(timeout=_DEADLINE_S)
-    except Exception:  # whatever went wrong there, this kernel has no price
+    except Exception:  # after any error, the kernel has no price
         future.cancel()
         return None
 

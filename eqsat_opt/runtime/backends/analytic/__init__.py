@@ -1,3 +1,3 @@
-"""Kernels of a device that need not be here, as its profile describes it."""
+"""Kernels of a device that need not be present, modelled from its profile."""
 
 __all__: list[str] = []

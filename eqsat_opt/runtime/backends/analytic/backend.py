@@ -1,7 +1,7 @@
-"""The backend of a device of which only a profile is at hand: patterns and algorithms, no code.
+"""The backend of a device that is known only by its profile: patterns and algorithms, no code.
 
-It offers what libraries of such devices have, so that an extraction can be made for the device. It
-runs and measures nothing; prices are those of the profile's model.
+It offers the kernels that libraries of such devices have, so that an extraction can target the
+device. It runs and measures nothing; prices come from the profile's model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eqsat_opt.runtime.backends.shared.elsewhere import Elsewhere
 __all__ = ["VIEW", "AnalyticBackend", "conversions", "in_all_forms", "workspace_bytes"]
 
 VIEW = Implementation("view", strided=True)
-"""Nothing runs: the kernels beside it read and write views."""
+"""Implementation that runs nothing: the neighbouring kernels read and write views instead."""
 
 _STRIDED = replace(DEFAULT, strided=True)
 
@@ -32,31 +32,31 @@ _MOVING = frozenset({"Concat", "Slice"})
 
 _FREE_CLASSES = frozenset({"pointwise", "window"})
 _FREE = _MOVING | {"GlobalAveragePool", "GlobalMaxPool", "Pad"}
-"""What runs as fast in any layout, by class and by name."""
+"""Operators that run equally fast in any layout, by class and by name."""
 
 _DEFINITION = "direct"
-"""What computes every convolution, whatever a profile says of it."""
+"""Algorithm that computes every convolution; it is offered even if a profile does not list it."""
 
 _VIEWED_CLASSES = frozenset({"pointwise", "movement", "window"})
-"""What addresses its elements by strides; libraries and generated kernels for products, reductions
-and all else are fast on packed operands."""
+"""Classes of operators whose kernels address elements by strides. Libraries and generated kernels
+for all others, such as products and reductions, are fast on packed operands."""
 
 _COMPLEX = 2
-"""A number of a spectrum holds two of a tensor."""
+"""Real numbers in each complex number of a spectrum."""
 
 
 class AnalyticBackend(Elsewhere):
-    """What a device could run, by its profile.
+    """The kernels that a device could run, derived from its profile.
 
     Args:
-        profile: of the device.
+        profile: the profile of the device.
 
     Attributes:
-        profile: the same.
-        interface: the form of what is no image, and of inputs and outputs.
+        profile: the same profile.
+        interface: the form of inputs, outputs and all tensors that are not images.
 
-    Convolutions of images read and write them with channels innermost. What goes through elements
-    or windows does not mind; all else takes tensors as ONNX orders them.
+    Convolutions of images read and write them with channels innermost. Pointwise and window
+    operators accept any layout; all others take tensors in the order of ONNX.
 
     Algorithms of a convolution, each with its workspace: ``direct``; ``gemm`` on a matrix of
     columns; ``winograd``, F(2x2, 3x3) on transformed tiles (Lavin and Gray, Fast Algorithms for
@@ -67,17 +67,18 @@ class AnalyticBackend(Elsewhere):
     name = "analytic"
 
     def version(self) -> str:
-        """The model, and of which device."""
+        """Return the name of the model and of the device."""
         return f"analytic {self.profile.name}"
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """Epilogues and chains of elementwise operators."""
+        """Return epilogues and chains of elementwise operators."""
         return analytic_patterns()
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """The algorithms of a convolution; a copy or a view of what is only moved; else one way.
+        """Return the algorithms of a convolution, or the implementations of another kernel.
 
-        Each of them in the forms that it may have. A kernel without steps is a conversion.
+        A kernel that only moves data has two, a copy and a view; any other has one. Each comes in
+        the forms that it may have. A kernel without steps is a conversion.
         """
         if not kernel.steps:
             return conversions(self, kernel)
@@ -101,7 +102,11 @@ class AnalyticBackend(Elsewhere):
 def in_all_forms(
     backend: Elsewhere, kernel: Kernel, *, is_strided: bool
 ) -> Sequence[Implementation]:
-    """The one way of a kernel, or a copy and a view, in the forms that it does not mind."""
+    """Return a kernel's only implementation, or a copy and a view if it only moves data.
+
+    If all its operators run equally fast in any layout, each implementation is also offered with
+    images in the layout of convolutions.
+    """
     is_moved = all(step.op in _MOVING for step in kernel.steps)
     default = _STRIDED if is_strided else DEFAULT
     found = (default, VIEW) if is_moved else (default,)
@@ -112,16 +117,16 @@ def in_all_forms(
 
 
 def conversions(backend: Elsewhere, kernel: Kernel) -> Sequence[Implementation]:
-    """Of a kernel without steps: a copy between the forms of a device."""
+    """Return a copy for a kernel without steps, which converts between forms of a device."""
     known = {backend.interface, backend.images}
     return (_STRIDED,) if {kernel.operands[0].form, kernel.writes} <= known else ()
 
 
 def _takes_views(kernel: Kernel) -> bool:
-    """Whether operands and results may be views.
+    """Return whether operands and results of a kernel may be views.
 
-    cuDNN 9.19 keeps all of its plans for convolutions of strided images (35 of 35 in float32), and
-    few of them (5) beside a residual.
+    cuDNN 9.19 keeps all of its plans for convolutions of strided images (35 of 35 in float32), but
+    few of them (5) if a residual is added.
     """
     first, *rest = kernel.steps
     if first.op != "Conv":
@@ -131,21 +136,21 @@ def _takes_views(kernel: Kernel) -> bool:
 
 
 def _is_free(op: str) -> bool:
-    """Whether an operator does not mind the layout."""
+    """Return whether an operator runs equally fast in any layout."""
     return op in _FREE or get_op(op).kind in _FREE_CLASSES
 
 
 def workspace_bytes(kernel: Kernel, algorithm: str) -> int:
-    """What an algorithm needs beside the operands and results of a kernel of literal sizes."""
+    """Return the workspace of an algorithm, in bytes, for a kernel of literal sizes."""
     if kernel.steps and kernel.steps[0].op == "Conv":
         return _ways_to_convolve(kernel).get(algorithm, 0)
     return 0
 
 
 def _ways_to_convolve(kernel: Kernel) -> dict[str, int]:
-    """Algorithms that can compute the convolution at the start of a kernel, to their workspace, B.
+    """Return the algorithms for the convolution that begins a kernel, with workspace in bytes.
 
-    The first one can compute all.
+    The first algorithm can compute every convolution.
     """
     step = kernel.steps[0]
     types = kernel.required_types()
@@ -171,7 +176,7 @@ def _ways_to_convolve(kernel: Kernel) -> dict[str, int]:
 
 
 def _is_dense(step: Step, x: TensorType) -> bool:
-    """Whether a convolution of images has no groups, strides or gaps: what transforms can do."""
+    """Return whether a convolution of images has no groups, strides or gaps, as transforms need."""
     attrs = dict(step.attrs)
     ones = (1, 1)
     return (
@@ -181,7 +186,7 @@ def _is_dense(step: Step, x: TensorType) -> bool:
 
 
 def _winograd_numbers(x: StaticType, y: StaticType, is_const: bool) -> int:
-    """Numbers in transformed tiles of 4 x 4: of input, output, and weights not known yet."""
+    """Count the numbers in transformed 4 x 4 tiles of input, output and non-constant weights."""
     batch, outputs, height, width = y.shape
     inputs = x.shape[1]
     tiles = batch * -(-height // 2) * -(-width // 2)
@@ -189,7 +194,7 @@ def _winograd_numbers(x: StaticType, y: StaticType, is_const: bool) -> int:
 
 
 def _spectrum_numbers(x: StaticType, y: StaticType, window: tuple[int, ...], is_const: bool) -> int:
-    """Numbers in the spectra of all planes: of the input, the output, and weights not known yet."""
+    """Count the numbers in the spectra of all planes of input, output and non-constant weights."""
     batch, outputs, height, width = y.shape
     inputs = x.shape[1]
     plane = (height + window[0] - 1) * ((width + window[1] - 1) // 2 + 1) * _COMPLEX

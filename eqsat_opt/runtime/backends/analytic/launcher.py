@@ -1,4 +1,4 @@
-"""Launches on devices of which only profiles are at hand: what they need is known, none can run."""
+"""Launches on devices known only by their profiles: their workspace is known, none can run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from eqsat_opt.runtime.plan.plan import Buffer, Launch
 __all__ = ["AnalyticLauncher"]
 
 _VERSION = 1
-"""Of what algorithms need, and of the layouts that they take."""
+"""Version of the workspaces that algorithms need, and of the layouts that they take."""
 
 
 class AnalyticLauncher(AbsentLauncher):
-    """Says what a launch needs beside its operands."""
+    """Launcher that knows the workspace of each launch, and runs none."""
 
     name = "analytic"
 
     def version(self) -> str:
-        """Of the model of devices."""
+        """Return the version of the model of devices."""
         return f"analytic {_VERSION}"
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """What the algorithm needs."""
+        """Return the workspace that the algorithm needs."""
         return workspace_bytes(launch.body, launch.algorithm)

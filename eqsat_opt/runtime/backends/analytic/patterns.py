@@ -1,4 +1,4 @@
-"""What the libraries of accelerators fuse: epilogues, and chains of elementwise operators."""
+"""Patterns that libraries of accelerators fuse: epilogues, and chains of elementwise operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["analytic_patterns", "chains"]
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "Elu", "Softplus")
 
 _Link = Callable[[Term, int], Term]
-"""One more operator on a term; the number tells its variables from those of the others."""
+"""Function that applies one more operator to a term; the number makes its variables unique."""
 
 _SHORT: tuple[_Link, ...] = (
     lambda inner, n: Function(f"f{n}")(inner),
@@ -32,7 +32,7 @@ _LINKS: tuple[_Link, ...] = (
 
 
 def chains() -> Iterator[KernelPattern]:
-    """Two elementwise operators in a row, and three of those that models have most of."""
+    """Yield chains of two elementwise operators, and of three of the most frequent ones."""
     x = Var("x")
     for first in _LINKS:
         for second in _LINKS:
@@ -45,9 +45,10 @@ def chains() -> Iterator[KernelPattern]:
 
 @cache
 def analytic_patterns() -> tuple[KernelPattern, ...]:
-    """``act(conv [+ bias] [+ z])`` and ``act(x @ w + bias)``, as epilogues of cuDNN and cuBLASLt.
+    """Return the epilogues of cuDNN and cuBLASLt, and chains of elementwise operators.
 
-    Beside them chains of elementwise operators, as any code generator fuses. The operand that a
-    chain does not go through stays a variable, so a longer chain is several kernels.
+    The epilogues are ``act(conv [+ bias] [+ z])`` and ``act(x @ w + bias)``. Any code generator
+    fuses the chains. The second operand of each operator in a chain is a variable, so a longer
+    chain is several kernels.
     """
     return (*convolutions(_ACTIVATIONS), *products(_ACTIVATIONS), *chains())

@@ -1,3 +1,3 @@
-"""Products with their epilogues by cuBLASLt."""
+"""Products with their epilogues, computed by cuBLASLt."""
 
 __all__: list[str] = []

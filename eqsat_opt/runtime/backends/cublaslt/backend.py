@@ -1,4 +1,4 @@
-"""Products by cuBLASLt, as kernels that an extraction can choose."""
+"""Products of cuBLASLt, as kernels that an extraction can choose."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ _GELU = {"gelu": "none", "gelu_tanh": "tanh"}
 
 
 class CublasLtBackend(Elsewhere):
-    """``relu(a @ b + bias)``, parts of it, and the Gelu that a device test found it to compute.
+    """The backend of ``relu(a @ b + bias)``, of parts of it, and of Gelu in place of Relu.
+
+    Gelu is offered only in the form that a device test found cuBLASLt to compute.
 
     Args:
-        profile: of a device.
-        precision: in which float32 may be multiplied.
-        support: what was recorded of it; by default what ships with the package.
+        profile: the profile of a device.
+        precision: the precision in which float32 may be multiplied.
+        support: the recorded support of cuBLASLt; by default the record that ships with the
+            package.
     """
 
     name = CUBLASLT
@@ -51,18 +54,19 @@ class CublasLtBackend(Elsewhere):
         self._support = support
 
     def version(self) -> str:
-        """Of which library, if it was asked, and of which device."""
+        """Return the version of the library, if its support was recorded, and the device."""
         told = f" {self._support.version}" if self._support.version else ""
         return f"{CUBLASLT}{told} {self.profile.name} {self.precision}"
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """Epilogues."""
+        """Return the epilogues of products."""
         return tuple(products(("Relu", "Gelu") if self._support.gelu else ("Relu",)))
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """What was recorded first, on tensors as ONNX orders them, or what it ranks first there.
+        """Return the algorithm recorded as best, or the one that cuBLASLt ranks first at run time.
 
-        None for what it does not have, or would write where it cannot.
+        Tensors are in the order of ONNX. Nothing is offered for a kernel that cuBLASLt does not
+        have, or whose results it would have to write to unaligned memory.
         """
         product = product_of(kernel)
         if (

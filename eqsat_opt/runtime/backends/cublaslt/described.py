@@ -1,4 +1,4 @@
-"""What nvmath-python is told and tells of products, in terms of plans."""
+"""Arguments and answers of nvmath-python for products, in terms of plans."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ NEEDED = {
     ),
     "memory": ("MemoryPointer",),
 }  # fmt: skip
-"""What is used of nvmath-python, by owner."""
+"""Names that are used of nvmath-python, by owner."""
 
 
 class Space:
-    """Gives products the workspace of their launch, since nothing may be allocated later.
+    """Allocator that gives products the workspace of their launch.
 
-    As nvmath-python wants an allocator (`BaseCUDAMemoryManager`).
+    Nothing may be allocated later, and nvmath-python requires an allocator
+    (`BaseCUDAMemoryManager`).
 
     Args:
-        pointer: its `MemoryPointer`.
+        pointer: the class `MemoryPointer` of nvmath-python.
         workspace: memory of the device.
     """
 
@@ -49,10 +50,10 @@ class Space:
         self.device_id = 0
 
     def memalloc(self, size: int) -> Any:
-        """The same memory each time.
+        """Return the workspace, which is the same memory at each call.
 
         Raises:
-            MemoryError: there is not so much.
+            MemoryError: the workspace is smaller than `size`.
         """
         if size > self._workspace.size:
             raise MemoryError(f"a product wants {size} bytes of {self._workspace.size}")
@@ -60,12 +61,12 @@ class Space:
 
 
 def compute_type(launch: Launch) -> str:
-    """In which cuBLASLt multiplies and adds; of float16 it always adds in float32."""
+    """Return the type in which cuBLASLt multiplies and adds; float16 is always added in float32."""
     return "COMPUTE_32F_FAST_TF32" if launch.precision is Precision.TF32 else "COMPUTE_32F"
 
 
 def name_of(algorithm: Any) -> str:
-    """What plans call an algorithm of nvmath-python."""
+    """Return the name that plans use for an algorithm of nvmath-python."""
     tile = _told(algorithm, "tile")
     return Algorithm(
         algorithm.algorithm_id,
@@ -83,12 +84,15 @@ def calls(
     batches: Sequence[Tensor] | None,
     ndarray: Callable[[Dims, Any, Any, Dims], Any],
 ) -> Iterator[Sequence[Any]]:
-    """Both factors and the result of each call: of one, if they are batches of matrices.
+    """Yield both factors and the result of each call.
+
+    There is one call if `batches` is given, otherwise one for each matrix of the result.
 
     Args:
         arrays: the factors and the result.
-        batches: these as batches, rows and columns, if one stride leads through each.
-        ndarray: makes an array of extents, element type, pointer and strides in bytes.
+        batches: the same as batches, rows and columns, if a single stride covers the batches of
+            each.
+        ndarray: makes an array from extents, element type, pointer and strides in bytes.
     """
     if batches is None:
         a, b, y = arrays
@@ -97,27 +101,27 @@ def calls(
         return
     views = []
     for array, one in zip(arrays, batches, strict=True):
-        begin = int(one.dims[0] == 1)  # one matrix is not told to be a batch
+        begin = int(one.dims[0] == 1)  # a single matrix is passed without a batch axis
         strides = tuple(step * array.dtype.itemsize for step in one.strides[begin:])
         views.append(ndarray(one.dims[begin:], array.dtype, array.data, strides))
     yield views
 
 
 def _batch_at(number: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:
-    """Where a batch of the result reads an operand, which may have fewer of them.
+    """Return the index at which a batch of the result reads an operand, which may be broadcast.
 
     Args:
-        number: of the batch, by axis.
-        extents: of the operand's axes of batches.
+        number: the index of the batch of the result, by axis.
+        extents: the extents of the operand's batch axes.
     """
     own = number[len(number) - len(extents) :]
     return tuple(0 if extent == 1 else n for n, extent in zip(own, extents, strict=True))
 
 
 def _told(algorithm: Any, attribute: str) -> Any:
-    """An attribute as nvmath-python writes it, or as cuBLASLt numbers it.
+    """Return an attribute as nvmath-python writes it, or its number in cuBLASLt if it has no name.
 
-    A newer cuBLASLt has tiles that nvmath-python has no names for (13.1 has 4x1 to 256x1).
+    A newer cuBLASLt has tiles that nvmath-python cannot name (13.1 has 4x1 to 256x1).
     """
     try:
         return getattr(algorithm, attribute)

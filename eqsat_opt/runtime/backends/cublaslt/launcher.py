@@ -1,4 +1,4 @@
-"""Launches of cuBLASLt: what each asks of it follows from its body and its buffers."""
+"""Launches of cuBLASLt; the product of each follows from its body and its buffers."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
 __all__ = ["CUBLASLT", "CublasLtLauncher", "are_aligned", "batches_of_launch", "product_of_launch"]
 
 CUBLASLT = "cublaslt"
-"""What plans call this backend."""
+"""Name of this backend in plans."""
 
 _VERSION = 1
-"""Of what plans ask for; which algorithm runs is chosen where it runs."""
+"""Version of the requests in plans; the machine that runs a plan chooses the algorithm."""
 
 
 class CublasLtLauncher(AbsentLauncher):
-    """Says what a launch asks of cuBLASLt."""
+    """Launcher that checks whether cuBLASLt can compute the launches of a plan."""
 
     name = CUBLASLT
 
     def version(self) -> str:
-        """Of what plans ask for."""
+        """Return the version of the requests in plans."""
         return f"cublaslt {_VERSION}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
         """Check all launches.
 
         Raises:
-            RuntimeFailed: one is no product as cuBLASLt has it, or its memory is not aligned.
+            RuntimeFailed: cuBLASLt cannot compute a launch, or its memory is not aligned.
         """
         for launch in launches:
             require_aligned(launch, buffers)
@@ -46,12 +46,12 @@ class CublasLtLauncher(AbsentLauncher):
 def _at_once(
     kernel: Kernel, product: Product, strides: Sequence[Sequence[int]] | None = None
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Both factors and the result as batches, rows and columns, if one call computes all of them.
+    """Return factors and result as batches, rows and columns, if one call computes all batches.
 
     Args:
-        kernel: that the product is of.
-        product: in terms of its operands.
-        strides: of all operands, then of the result, in elements; dense by default.
+        kernel: the kernel that computes the product.
+        product: the product in terms of the kernel's operands.
+        strides: the strides of all operands, then of the result, in elements; dense by default.
     """
     types, count = kernel.required_types(), len(kernel.operands)
 
@@ -61,17 +61,17 @@ def _at_once(
 
     found = one_product(tensor(product.a), tensor(product.b), tensor(count))
     if found is not None and found[2].dims[0] > 1 and product.bias is not None:
-        return None  # it would be told of a bias for each
+        return None  # a batched call would take a separate bias for each matrix
     return found
 
 
 def are_aligned(
     kernel: Kernel, product: Product, strides: Sequence[Sequence[int]] | None = None
 ) -> bool:
-    """Whether every matrix of the result begins where it can be written, if the first one does.
+    """Return whether all matrices of the result are aligned, provided that the first one is.
 
-    What is no product of batches is several, and cuBLASLt is told of the addresses of their
-    factors, but never of their results (nvmath-python 1.0).
+    A product that is not a single batched call becomes several calls. Each call passes cuBLASLt the
+    addresses of its factors, but never that of its result (nvmath-python 1.0).
     """
     if _at_once(kernel, product, strides) is not None:
         return True
@@ -83,10 +83,10 @@ def are_aligned(
 
 
 def product_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Product:
-    """What a launch asks of cuBLASLt, on the memory that the plan gives it.
+    """Return the product that a launch computes, on the memory that the plan gives it.
 
     Raises:
-        RuntimeFailed: it is no product as cuBLASLt has it.
+        RuntimeFailed: cuBLASLt cannot compute it.
     """
     strides = [buffers[name].strides for name in (*launch.reads, *launch.writes)]
     product = product_of(launch.body, strides)
@@ -98,6 +98,6 @@ def product_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Product:
 def batches_of_launch(
     launch: Launch, buffers: Mapping[str, Buffer]
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Both factors and the result of a launch as batches of matrices, if one call computes it."""
+    """Return factors and result of a launch as batches of matrices, if one call computes all."""
     strides = [buffers[name].strides for name in (*launch.reads, *launch.writes)]
     return _at_once(launch.body, product_of_launch(launch, buffers), strides)

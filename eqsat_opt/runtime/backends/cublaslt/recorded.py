@@ -1,7 +1,7 @@
-"""Which algorithms cuBLASLt has for products on an architecture: what a device told, as files.
+"""Tables of the algorithms that cuBLASLt has for products on an architecture.
 
-cuBLASLt answers nothing without a driver, so these tables are made where a GPU is, one for an
-architecture (`support/`). Where there is none, every product has the one choice `HEURISTIC`.
+cuBLASLt answers nothing without a driver, so the tables are recorded on machines with a GPU, one
+for each architecture (`support/`). Without a table, every product has the one choice `HEURISTIC`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = [
 FORMAT = "eqsat-opt cublaslt support 1"
 
 HEURISTIC = "heuristic"
-"""What cuBLASLt ranks first where it runs, within the workspace of the launch."""
+"""Algorithm that cuBLASLt ranks first at run time, within the workspace of the launch."""
 
 
 MARGIN_BYTES = 16
-"""That nvmath-python adds to a workspace where there is an epilogue."""
+"""Bytes that nvmath-python adds to the workspace of a product with an epilogue."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,11 @@ class Algorithm:
     """A kernel of cuBLASLt and its settings (`cublasLtMatmulAlgoConfigAttributes_t`).
 
     Attributes:
-        number: of the kernel.
+        number: the number of the kernel.
         tile: rows and columns of an output tile.
-        stages: in shared memory, as nvmath-python writes them.
-        split_k, scheme: parts of the sums that run side by side, and how they are added.
+        stages: the stages in shared memory, as nvmath-python writes them.
+        split_k, scheme: the number of parts of each sum that run side by side, and how these are
+            added.
         swizzling, option: further settings.
     """
 
@@ -56,7 +57,7 @@ class Algorithm:
 
     @property
     def name(self) -> str:
-        """What plans call it."""
+        """Name of the algorithm in plans."""
         return (
             f"algo{self.number} tile={self.tile} stages={self.stages} split={self.split_k}:"
             f"{self.scheme} swizzle={self.swizzling} option={self.option}"
@@ -68,8 +69,8 @@ class Choice:
     """A way in which cuBLASLt computes a product.
 
     Attributes:
-        name: of the algorithm, or `HEURISTIC`.
-        workspace_bytes: that it needs by itself.
+        name: the name of the algorithm, or `HEURISTIC`.
+        workspace_bytes: the workspace of the algorithm, without the margin of nvmath-python.
     """
 
     name: str
@@ -78,13 +79,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Support:
-    """What an architecture has.
+    """Recorded support of cuBLASLt for products on an architecture.
 
     Attributes:
-        version: of cuBLASLt, as it numbers itself; 0 where nobody asked.
-        gelu: the form that its epilogue computes, as a device test found: ``none`` for the exact
-            one, ``tanh`` for the approximation; empty where nobody tested.
-        choices: by `product_key`, best ranked first.
+        version: the version number of cuBLASLt; 0 if nothing was recorded.
+        gelu: the form of Gelu that the epilogue computes, as a device test found: ``none`` for the
+            exact one, ``tanh`` for the approximation; empty if it was not tested.
+        choices: the choices by `product_key`, best ranked first.
     """
 
     version: int = 0
@@ -98,10 +99,10 @@ _FORMS = "", "none", "tanh"
 
 @cache
 def recorded(architecture: str) -> Support:
-    """What was recorded for an architecture; nothing for one that was not asked.
+    """Return the support recorded for an architecture; empty if none was recorded.
 
     Raises:
-        StageError: the file is no such table.
+        StageError: the file is not a table of cuBLASLt.
     """
     path = files("eqsat_opt.runtime.backends.cublaslt") / "support" / f"{architecture}.json.gz"
     try:
@@ -111,10 +112,10 @@ def recorded(architecture: str) -> Support:
 
 
 def support_of(data: bytes) -> Support:
-    """What `support_bytes` made.
+    """Parse the bytes that `support_bytes` returned.
 
     Raises:
-        StageError: it is something else.
+        StageError: the bytes are not a table of cuBLASLt.
     """
     try:
         document = json.loads(gzip.decompress(data))
@@ -133,7 +134,7 @@ def support_of(data: bytes) -> Support:
 
 
 def support_bytes(support: Support) -> bytes:
-    """The file of a table; equal tables have equal ones."""
+    """Return the content of a table's file; equal tables have equal files."""
     choices = support.choices
     names = sorted({one.name for found in choices.values() for one in found})
     number = {name: i for i, name in enumerate(names)}
@@ -155,7 +156,7 @@ _EPILOGUES = {"": "", "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELU"}
 
 
 def epilogue_of(product: Product) -> str:
-    """``BIAS``, ``RELU_BIAS`` and so on, as the headers have it; empty for none."""
+    """Return the epilogue as the headers name it: ``BIAS``, ``RELU_BIAS`` etc.; empty for none."""
     parts = _EPILOGUES[product.activation], "" if product.bias is None else "BIAS"
     return "_".join(filter(None, parts))
 
@@ -166,15 +167,16 @@ def product_key(
     precision: Precision,
     strides: Sequence[Sequence[int]] | None = None,
 ) -> str:
-    """What decides which algorithms there are: types, extents, layouts, epilogue, precision.
+    """Return the key of a product: types, extents, layouts, epilogue and precision.
 
-    Each batch is a product of its own, so batches do not matter.
+    These decide which algorithms there are. Each batch is a separate product, so the number of
+    batches does not matter.
 
     Args:
-        kernel: the product, of literal sizes.
-        product: what it is made of.
+        kernel: the kernel of the product, of literal sizes.
+        product: the product in terms of the kernel's operands.
         precision: the policy.
-        strides: of all operands, then of the result, in elements; dense by default.
+        strides: the strides of all operands, then of the result, in elements; dense by default.
     """
     count, types = len(kernel.operands), kernel.required_types()
     matrices = []

@@ -1,4 +1,4 @@
-"""Launches of cuBLASLt on a GPU, by nvmath-python, into the memory of the plan."""
+"""Launches of cuBLASLt on a GPU through nvmath-python, into the memory of the plan."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from eqsat_opt.runtime.plan.plan import Buffer, Launch
 __all__ = ["CublasLtRunner"]
 
 _RANKED = 64
-"""Algorithms among which that of a plan is looked for."""
+"""Number of ranked algorithms that are searched for the algorithm of a plan."""
 
 
 class CublasLtRunner(CublasLtLauncher):
-    """Plans and launches the products of one plan.
+    """Launcher that builds and runs the products of one plan.
 
     Args:
-        device: that runs them.
+        device: the device that runs them.
 
     Raises:
         RuntimeFailed: nvmath-python is missing.
@@ -54,12 +54,13 @@ class CublasLtRunner(CublasLtLauncher):
         self._buffers = buffers
 
     def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:
-        """The products of all batches on this memory: one, where one stride leads through them.
+        """Build the products of all batches on this memory.
 
-        The library adds a bias by row, so what is multiplied are the transposed matrices.
+        One product computes all batches if a single stride covers them. The library adds a bias by
+        row, so the transposed matrices are multiplied.
 
         Raises:
-            RuntimeFailed: this device has no such algorithm, or it needs more workspace.
+            RuntimeFailed: this device does not have the algorithm, or needs more workspace for it.
         """
         product = product_of_launch(launch, self._buffers)
         a, b, y = bound.reads[product.a], bound.reads[product.b], bound.writes[0]
@@ -87,7 +88,7 @@ class CublasLtRunner(CublasLtLauncher):
         *,
         space: Any,
     ) -> tuple[Any, Any]:
-        """A product, and the algorithm that the launch names."""
+        """Return a product that is ready to run, and the algorithm that the launch names."""
         a, b, y = matrices
         stream = self._device.on_stream(launch.stream)
         options = {
@@ -106,7 +107,7 @@ class CublasLtRunner(CublasLtLauncher):
                 epilog_inputs=None if bias is None else {"bias": bias},
                 stream=stream,
             )
-        except Exception as error:  # it has none, or does not take the matrices
+        except Exception as error:  # no algorithm, or matrices that cuBLASLt rejects
             found, why = (), reason(error)
         for algorithm in found:
             if launch.algorithm == HEURISTIC or launch.algorithm == name_of(algorithm):

@@ -1,3 +1,3 @@
-"""Convolutions with their epilogues by cuDNN's graph API, planned without a GPU."""
+"""Convolutions and products with their epilogues in cuDNN's graph API, planned without a GPU."""
 
 __all__: list[str] = []

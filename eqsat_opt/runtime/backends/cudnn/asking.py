@@ -1,4 +1,7 @@
-"""A process that asks cuDNN about devices that are not here: it aborts where cuBLAS is missing."""
+"""A process that asks cuDNN about absent devices.
+
+It is a separate process because cuDNN aborts its process if cuBLAS is missing.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ __all__ = ["serve"]
 
 
 def serve() -> None:
-    """Answer requests until they end."""
-    import cudnn  # after the parent was found to have the wheels
+    """Answer requests until there are no more."""
+    import cudnn  # the parent has checked that the wheels are installed
 
-    version = int(cudnn.backend_version())  # ends the process where the library is not found
+    version = int(cudnn.backend_version())  # ends the process if the library is not found
     properties: dict[str, Any] = {}
 
     def answer(

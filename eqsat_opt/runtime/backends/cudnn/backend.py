@@ -1,4 +1,4 @@
-"""Convolutions of images and products by cuDNN, as kernels that an extraction can choose."""
+"""Convolutions of images and products in cuDNN, as kernels that an extraction can choose."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eqsat_opt.runtime.devices.profile import DeviceProfile
 __all__ = ["CUDNN", "CudnnBackend"]
 
 CUDNN = "cudnn"
-"""What plans call this backend."""
+"""Name of this backend in plans."""
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh")
 
@@ -30,11 +30,13 @@ def _oracle(description: DeviceDescription) -> Oracle:
 
 
 class CudnnBackend(Elsewhere):
-    """``act(conv [+ bias] [+ z])`` on images with channels innermost, and ``act(a @ b + bias)``.
+    """The backend of ``act(conv [+ bias] [+ z])`` and ``act(a @ b + bias)``.
+
+    Convolutions are of images with channels innermost.
 
     Args:
-        profile: of a device that has a description.
-        precision: in which float32 may be multiplied.
+        profile: the profile of a device that has a description.
+        precision: the precision in which float32 may be multiplied.
     """
 
     name = CUDNN
@@ -45,18 +47,18 @@ class CudnnBackend(Elsewhere):
         self._oracle = _oracle(profile.description)
 
     def version(self) -> str:
-        """Of whose answers it offers, and for what."""
+        """Return the version of cuDNN whose answers are offered, the device and the precision."""
         return f"cudnn {RECORDED_VERSION} {self.profile.name} {self.precision}"
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """Epilogues."""
+        """Return the epilogues of convolutions and products."""
         return (*convolutions(_ACTIVATIONS), *products(("Relu", "Gelu")))
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """What cuDNN ranks first of that which the precision allows; none if it has nothing.
+        """Return the plan that cuDNN ranks first within the precision; none if it has no plan.
 
-        Nothing is known of the times of the others before they are measured. Images have their
-        channels innermost, factors of products are as ONNX orders them.
+        The times of lower-ranked plans are unknown until they are measured. Images have their
+        channels innermost, and factors of products are in the order of ONNX.
         """
         site = site_of(kernel, precision=self.precision)
         choices = self._oracle.choices(site.spec) if site else ()

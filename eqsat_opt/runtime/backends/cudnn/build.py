@@ -1,7 +1,7 @@
-"""From a spec to a graph of cuDNN, for a handle of a GPU or for the description of one.
+"""Construction of cuDNN graphs from specs, for the handle of a GPU or the description of one.
 
-The same calls with and without a GPU; only executing differs. `cudnn` is the module of the wheel
-``nvidia-cudnn-frontend``, given so that nothing here imports it.
+The calls are the same with and without a GPU; only execution differs. `cudnn` is the module of the
+wheel ``nvidia-cudnn-frontend``, passed as an argument so that nothing here imports it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from eqsat_opt.runtime.backends.shared.tensors import Tensor
 __all__ = ["BARRED", "ENGINES", "NEEDED", "built", "plans", "uids_of"]
 
 ENGINES = "A", "FALLBACK"
-"""Heuristics that are asked, in order of rank."""
+"""Heuristics that cuDNN is asked for plans, in order of rank."""
 
 BARRED = {
     Precision.STRICT: "TENSOR_CORE",
     Precision.TF32: "DOWN_CONVERT_INPUTS",
     Precision.FP16: "REDUCED_PRECISION_REDUCTION",
 }
-"""What kernels may not do under each policy, as cuDNN notes it of them."""
+"""Numerical note of cuDNN that bars a kernel under each policy."""
 
 NEEDED = {
     "": (
@@ -46,24 +46,26 @@ NEEDED = {
     "numerical_note": tuple(BARRED.values()),
     "tensor": ("set_data_type", "set_dim", "set_output", "set_stride", "set_uid"),
 }  # fmt: skip
-"""What this module and the device use of the wheel, by class."""
+"""Names of the wheel that this module and the device use, by class."""
 
 
 def uids_of(spec: AnySpec) -> tuple[int, ...]:
-    """Numbers of the tensors of a graph: both factors, each operand of the epilogue, the result."""
+    """Return the ids of a graph's tensors: factors, operands of the epilogue, then the result."""
     return tuple(range(1, 4 + sum(kind in ("add", "bias") for kind in spec.epilogue)))
 
 
 def built(cudnn: Any, spec: AnySpec, **where: Any) -> Any:
-    """A graph with all plans that its precision allows, of convolutions those compiled already.
+    """Build a graph with all plans that its precision allows.
+
+    Plans of convolutions are limited to precompiled kernels.
 
     Args:
         cudnn: the module.
-        spec: of the graph.
+        spec: the spec of the graph.
         where: ``handle`` or ``device_property``.
 
     Raises:
-        Exception: whatever cuDNN says of a graph that it does not have.
+        Exception: cuDNN does not support the graph; the type is that of cuDNN's error.
     """
     kinds = {"float32": cudnn.data_type.FLOAT, "float16": cudnn.data_type.HALF}
     kind, uids = kinds[spec.dtype], iter(uids_of(spec))
@@ -105,15 +107,16 @@ def built(cudnn: Any, spec: AnySpec, **where: Any) -> Any:
     graph.build_operation_graph()
     graph.create_execution_plans([getattr(cudnn.heur_mode, name) for name in ENGINES])
     graph.deselect_numeric_notes([getattr(cudnn.numerical_note, BARRED[spec.precision])])
-    if isinstance(spec, CudnnSpec):  # products have no others
+    if isinstance(spec, CudnnSpec):  # all kernels for products are compiled at run time
         graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
     return graph
 
 
 def plans(graph: Any, most: int) -> Iterator[tuple[str, int, bool]]:
-    """Plans that can be built, best ranked first: name, bytes of workspace, compiled here or not.
+    """Yield the plans that can be built, best ranked first.
 
-    The name says engine and knobs, and is the same in the same version of cuDNN.
+    Each is a name, its workspace in bytes, and whether its kernel is compiled at run time. The name
+    consists of engine and knobs, and is stable within a version of cuDNN.
     """
     found = 0
     for number in range(graph.get_execution_plan_count()):

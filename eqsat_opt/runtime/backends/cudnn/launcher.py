@@ -1,4 +1,4 @@
-"""Launches of cuDNN: what each asks of it follows from its body and the strides of its buffers."""
+"""Launches of cuDNN; the graph of each follows from its body and the strides of its buffers."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ __all__ = ["CudnnLauncher", "site_of_launch"]
 
 
 class CudnnLauncher(AbsentLauncher):
-    """Says what a launch asks of cuDNN. The plan says by which engine, and how much workspace."""
+    """Launcher that checks whether cuDNN can compute the launches of a plan.
+
+    The plan names the engine of each launch and contains its workspace.
+    """
 
     name = "cudnn"
 
     def version(self) -> str:
-        """Of the library whose engines plans name."""
+        """Return the version of the library whose engines plans name."""
         return f"cudnn {RECORDED_VERSION}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
         """Check all launches.
 
         Raises:
-            RuntimeFailed: one is nothing that cuDNN has, or its memory is not aligned.
+            RuntimeFailed: cuDNN cannot compute a launch, or its memory is not aligned.
         """
         for launch in launches:
             require_aligned(launch, buffers)
             site_of_launch(launch, buffers)
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """Not known here: the plan has that of its engine."""
+        """Return 0: the plan already contains the workspace of its engine."""
         return 0
 
 
 def site_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Site:
-    """What a launch asks of cuDNN, on the memory that the plan gives it.
+    """Return a launch as cuDNN computes it, on the memory that the plan gives it.
 
     Raises:
-        RuntimeFailed: it is nothing that cuDNN has.
+        RuntimeFailed: cuDNN cannot compute it.
     """
     strides = [buffers[name].strides for name in (*launch.reads, *launch.writes)]
     site = site_of(launch.body, strides, precision=launch.precision)

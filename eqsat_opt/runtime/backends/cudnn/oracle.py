@@ -1,10 +1,11 @@
-"""Which convolutions cuDNN has for a device, by which engines: recorded answers, or live ones.
+"""cuDNN's engines for convolutions and products on a device, from recorded or live answers.
 
-Recorded are the answers of one version of cuDNN for the architectures of GPUs, the policies of
-precision, and the convolutions and products of the models of the zoo (`support/`): of convolutions
-without kernels that are compiled when they run, as all of products are. Of another one the wheels
-are asked, where they are installed (the extra ``plan``); else it has the one implementation
-`HEURISTIC`, if all of its kind that were recorded have a kernel.
+The recorded answers (`support/`) are those of one version of cuDNN, for each architecture of GPUs,
+each policy of precision, and the convolutions and products of the models of the zoo. For
+convolutions they leave out kernels that are compiled at run time; for products, all kernels are
+compiled then. For any other convolution or product the wheels are asked, if they are installed (the
+extra ``plan``). Otherwise it has the one implementation `HEURISTIC`, if all recorded graphs of its
+kind have a kernel.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ __all__ = [
 FORMAT = "eqsat-opt cudnn support 1"
 
 RECORDED_VERSION = 91900
-"""Of cuDNN, as it numbers itself: whose answers are recorded."""
+"""Version number of the cuDNN whose answers are recorded."""
 
 
 def has_engines(version: int | None) -> bool:
-    """Whether a version has the engines that were recorded: patches of it do."""
+    """Return whether a version has the recorded engines; patch releases of the same version do."""
     return version is not None and version // 100 == RECORDED_VERSION // 100
 
 
 HEURISTIC = "heuristic"
-"""Whatever cuDNN ranks first when it runs, within the workspace of the launch."""
+"""Plan that cuDNN ranks first at run time, within the workspace of the launch."""
 
 _MOST = 4
 _STARTS_S, _ANSWERS_S = 120.0, 60.0
@@ -54,9 +55,9 @@ class Choice:
     """A way in which cuDNN computes a graph.
 
     Attributes:
-        name: engine and knobs as its version writes them, or `HEURISTIC`.
-        workspace_bytes: that it needs.
-        is_compiled: whether its kernel is compiled when it is built.
+        name: the engine and knobs as that version of cuDNN writes them, or `HEURISTIC`.
+        workspace_bytes: the workspace that it needs.
+        is_compiled: whether its kernel is compiled when the plan is built.
     """
 
     name: str
@@ -65,17 +66,17 @@ class Choice:
 
     @property
     def engine(self) -> str:
-        """Its number: ``eng51``."""
+        """Name of the engine, such as ``eng51``."""
         return self.name.partition("_")[0]
 
 
 Table = Mapping[str, tuple[Choice, ...]]
-"""The choices of a spec by its key, best ranked first."""
+"""Choices by the key of a spec, best ranked first."""
 
 
 @cache
 def recorded(architecture: str, precision: Precision = Precision.STRICT) -> Table:
-    """What was recorded for an architecture; nothing for one that was not asked for."""
+    """Return the table recorded for an architecture; empty if none was recorded."""
     path = (
         files("eqsat_opt.runtime.backends.cudnn") / "support" / table_name(architecture, precision)
     )
@@ -86,12 +87,12 @@ def recorded(architecture: str, precision: Precision = Precision.STRICT) -> Tabl
 
 
 def table_name(architecture: str, precision: Precision) -> str:
-    """Of the file."""
+    """Return the file name of a table."""
     return f"{architecture}.{precision}.json.gz"
 
 
 def table_of(data: bytes) -> Table:
-    """What `table_bytes` made."""
+    """Parse the bytes that `table_bytes` returned."""
     document = json.loads(gzip.decompress(data))
     names: list[str] = document["plans"]
     return {
@@ -103,7 +104,7 @@ def table_of(data: bytes) -> Table:
 
 
 def table_bytes(table: Table) -> bytes:
-    """The file of a table; equal tables have equal ones."""
+    """Return the content of a table's file; equal tables have equal files."""
     names = sorted({one.name for found in table.values() for one in found})
     number = {name: i for i, name in enumerate(names)}
     specs = [
@@ -122,7 +123,7 @@ def table_bytes(table: Table) -> bytes:
 
 
 def missing_wheels() -> str:
-    """Why cuDNN cannot be asked here; empty if it can."""
+    """Return why cuDNN cannot be asked here; empty if it can."""
     for name in ("cudnn", "nvidia.cudnn"):
         found = None
         with suppress(ImportError):
@@ -133,10 +134,10 @@ def missing_wheels() -> str:
 
 
 class Asker:
-    """Asks the cuDNN that is installed, in a process that may die of it.
+    """Client of the installed cuDNN, which runs in a separate process because it may crash.
 
     Args:
-        description: of the device.
+        description: the description of the device.
     """
 
     def __init__(self, description: DeviceDescription) -> None:
@@ -145,7 +146,7 @@ class Asker:
         self.version: int | None = None
 
     def ask(self, spec: AnySpec, most: int = _MOST) -> tuple[Choice, ...] | None:
-        """What cuDNN has for a spec; ``None`` if it gave no answer."""
+        """Return cuDNN's choices for a spec; ``None`` if it gave no answer."""
         if self._child is None or not self._child.is_alive:
             self._child = Child("eqsat_opt.runtime.backends.cudnn.asking", "to ask cuDNN")
             if not self._child.is_ready(_STARTS_S):
@@ -166,10 +167,10 @@ class Asker:
 
 
 class Oracle:
-    """What cuDNN has for a device.
+    """Source of cuDNN's choices on a device.
 
     Args:
-        description: of the device.
+        description: the description of the device.
     """
 
     def __init__(self, description: DeviceDescription) -> None:
@@ -178,7 +179,7 @@ class Oracle:
         self._live: dict[str, tuple[Choice, ...] | None] = {}
 
     def choices(self, spec: AnySpec) -> Sequence[Choice]:
-        """The ways to compute a spec, best ranked first; none if there is no way."""
+        """Return the ways to compute a spec, best ranked first; none if there is no way."""
         key = spec.key
         found = recorded(self._architecture, spec.precision).get(key)
         if found is None:
@@ -191,7 +192,7 @@ class Oracle:
         return found
 
     def _asked(self, spec: AnySpec, key: str) -> tuple[Choice, ...] | None:
-        """The live answer, if it is of the version that was recorded."""
+        """Return the live answer, if it comes from the recorded version."""
         if self._asker is None:
             return None
         if key not in self._live:
@@ -205,10 +206,10 @@ class Oracle:
 
 @cache
 def _families(architecture: str, precision: Precision) -> Mapping[tuple[object, ...], float]:
-    """For each kind of graph that always has a kernel, the workspace that lets one run.
+    """Return a sufficient workspace for each kind of graph that always has a kernel.
 
-    As a share of the bytes of the tensors: the largest that the least needy of the recorded choices
-    takes for any of its kind.
+    It is a share of the bytes of the tensors. For each recorded graph of the kind, the choice with
+    the smallest workspace counts; the largest of these shares is sufficient.
     """
     found: dict[tuple[object, ...], list[float]] = {}
     for key, choices in recorded(architecture, precision).items():

@@ -1,7 +1,7 @@
-"""What cuDNN is asked to multiply: batches of matrices and what follows them, as plain data.
+"""Products of batches of matrices with their epilogues, as plain data that describes cuDNN graphs.
 
-All its kernels for products round their factors (cuDNN 9.19: engine 7, on tensor cores), so there
-are none under ``strict-fp32``; and all are compiled where they run.
+All kernels of cuDNN for products round their factors (cuDNN 9.19: engine 7, on tensor cores), so
+there are none under ``strict-fp32``. All of them are compiled at run time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eqsat_opt.runtime.plan.plan import dense_strides
 __all__ = ["ACTIVATIONS", "ProductSpec", "product_site", "product_spec_from_json"]
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh"}
-"""Of products, as cuDNN calls them."""
+"""cuDNN's names for the activations of products."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class ProductSpec:
     """A graph of cuDNN: ``activation(a @ b + bias)``.
 
     Attributes:
-        dtype: of all tensors; sums are float32.
-        a, b, y: of batches, rows and columns; b may have one batch for all.
-        epilogue: in order: ``bias`` by column, an activation.
-        precision: in which elements may be multiplied.
+        dtype: the element type of all tensors; sums are float32.
+        a, b, y: factors and result, of batches, rows and columns; b may have one batch for all.
+        epilogue: the steps after the product, in order: ``bias`` by column, an activation.
+        precision: the precision in which elements may be multiplied.
     """
 
     dtype: str
@@ -45,28 +45,28 @@ class ProductSpec:
 
     @property
     def bias(self) -> Tensor:
-        """One number for each column of y."""
+        """Bias, with one number for each column of y."""
         columns = self.y.dims[2]
         return Tensor((1, 1, columns), (columns, columns, 1))
 
     @property
     def tensor_bytes(self) -> int:
-        """Of both factors and the result."""
+        """Bytes of both factors and the result."""
         size = numpy_dtype(self.dtype).itemsize
         return size * sum(one.elements for one in (self.a, self.b, self.y))
 
     @property
     def key(self) -> str:
-        """Canonical JSON: equal specs have equal ones."""
+        """Canonical JSON, which is equal for equal specs."""
         return json.dumps(self.to_json(), separators=(",", ":"), sort_keys=True)
 
     @property
     def family(self) -> tuple[object, ...]:
-        """What decides whether cuDNN has kernels, whatever the extents are."""
+        """Properties that decide whether cuDNN has kernels, whatever the extents are."""
         return self.dtype, self.precision, "product", self.epilogue
 
     def to_json(self) -> dict[str, Any]:
-        """The document of a spec; `product_spec_from_json` gives back an equal value."""
+        """Return the document of a spec; `product_spec_from_json` gives back an equal value."""
         return {
             "dtype": self.dtype,
             **{name: tensor_to_json(getattr(self, name)) for name in ("a", "b", "y")},
@@ -76,7 +76,7 @@ class ProductSpec:
 
 
 def product_spec_from_json(value: Mapping[str, Any]) -> ProductSpec:
-    """What `ProductSpec.to_json` made."""
+    """Return the spec whose document `ProductSpec.to_json` returned."""
     return ProductSpec(
         value["dtype"],
         tensor_from_json(value["a"]),
@@ -90,13 +90,13 @@ def product_spec_from_json(value: Mapping[str, Any]) -> ProductSpec:
 def product_site(
     kernel: Kernel, strides: Sequence[Sequence[int]] | None, precision: Precision
 ) -> tuple[ProductSpec, tuple[int, ...]] | None:
-    """A kernel of literal sizes as cuDNN multiplies it, and the operands of a, b and the bias.
+    """Return the spec of a kernel of literal sizes, and its operands for a, b and the bias.
 
-    ``None`` where it is no such kernel, or has batches that no stride leads through.
+    ``None`` if the kernel is not such a product, or no single stride covers its batches.
 
     Args:
-        kernel: a product, and what a pattern has joined to it.
-        strides: of all operands, then of the result, in elements; dense by default.
+        kernel: a product, and the operators that a pattern has joined to it.
+        strides: the strides of all operands, then of the result, in elements; dense by default.
         precision: the policy.
     """
     product = product_of(kernel, strides)

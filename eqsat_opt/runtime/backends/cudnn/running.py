@@ -1,4 +1,4 @@
-"""Launches of cuDNN on a GPU: the plan that was named, on static pointers, a handle a stream."""
+"""Launches of cuDNN on a GPU: the named plans, on static pointers, with one handle per stream."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["CudnnRunner"]
 
 
 class CudnnRunner(CudnnLauncher):
-    """Builds and launches the convolutions and products of one plan.
+    """Launcher that builds and runs the convolutions and products of one plan.
 
     Args:
-        device: that runs them.
+        device: the device that runs them.
 
     Raises:
-        RuntimeFailed: cuDNN is missing, or of another version than plans name.
+        RuntimeFailed: cuDNN is missing, or is not the version whose engines plans name.
     """
 
     def __init__(self, device: CudaDevice) -> None:
@@ -51,10 +51,10 @@ class CudnnRunner(CudnnLauncher):
         self._buffers = buffers
 
     def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:
-        """The plan on this memory.
+        """Build cuDNN's plan for a launch on this memory.
 
         Raises:
-            RuntimeFailed: this device has no such plan, or it needs more workspace.
+            RuntimeFailed: this device does not have the plan, or needs more workspace for it.
         """
         site, cupy = site_of_launch(launch, self._buffers), self._device.cupy
         handle = self._handle(launch.stream)
@@ -83,7 +83,7 @@ class CudnnRunner(CudnnLauncher):
         }
         workspace = int(bound.workspace.data.ptr)  # type: ignore[attr-defined]
 
-        def run(_kept: Any = (arrays, bound)) -> None:  # what the pointers point into
+        def run(_kept: Any = (arrays, bound)) -> None:  # keeps alive the memory of the pointers
             if pack is not None:
                 pack()
             graph.execute_plan_at_index(pointers, workspace, index, handle=handle)
@@ -91,7 +91,7 @@ class CudnnRunner(CudnnLauncher):
         return run
 
     def _handle(self, stream: int) -> Any:
-        """One for each stream: a handle is not for two of them at a time."""
+        """Return the handle of a stream; a handle cannot serve two streams at once."""
         if stream not in self._handles:
             handle = self._cudnn.create_handle()
             self._cudnn.set_stream(handle=handle, stream=self._device.stream_pointer(stream))
@@ -100,7 +100,7 @@ class CudnnRunner(CudnnLauncher):
 
 
 def _index(graph: Any, launch: Launch) -> int:
-    """The index of a launch's plan, which is built."""
+    """Build the plan of a launch, and return its index in the graph."""
     room = launch.workspace.size_bytes
     for number in range(graph.get_execution_plan_count()):
         if launch.algorithm not in (HEURISTIC, graph.get_plan_name_at_index(number)):

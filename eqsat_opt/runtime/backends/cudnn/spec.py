@@ -1,8 +1,8 @@
-"""What cuDNN is asked to compute: a convolution of images and what follows it, as plain data.
+"""Convolutions of images with their epilogues, as plain data that describes cuDNN graphs.
 
-The precompiled fused kernels are ``act(conv [+ z] + bias)``: the residual before the bias, and a
-bias in any case. So a sum in another order gets this one, which rounds otherwise and no worse, and
-where there is no bias, one of zeros is added.
+The precompiled fused kernels compute ``act(conv [+ z] + bias)``: the residual comes before the
+bias, and there is always a bias. So a sum in another order is computed in this order, which rounds
+differently but no worse, and if there is no bias, a bias of zeros is added.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ZERO_BIAS = -1
-"""In place of an operand: a bias of zeros."""
+"""Number that represents a bias of zeros in place of an operand."""
 
 _RANK = 4
 _DTYPES = ("float32", "float16")
@@ -44,16 +44,17 @@ _ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
 @dataclass(frozen=True)
 class CudnnSpec:
-    """A graph of cuDNN.
+    """A graph of cuDNN that begins with a convolution.
 
     Attributes:
-        dtype: of all tensors; sums are float32.
+        dtype: the element type of all tensors; sums are float32.
         x, w, y: data, weights (outputs, inputs of a group, height, width), result.
-        pads: before height and width, then after them.
-        strides, dilations: of the window.
-        epilogue: in order: ``add`` of a tensor like y, ``bias`` by channel, an activation.
-        residual: of ``add``; ``None`` where there is none.
-        precision: in which its elements may be multiplied; sums are float32.
+        pads: the padding before height and width, then after them.
+        strides, dilations: the strides and dilations of the window.
+        epilogue: the steps after the convolution, in order: ``add`` of a tensor like y, ``bias`` by
+            channel, an activation.
+        residual: the operand of ``add``; ``None`` if there is none.
+        precision: the precision in which elements may be multiplied; sums are float32.
     """
 
     dtype: str
@@ -69,34 +70,34 @@ class CudnnSpec:
 
     @property
     def groups(self) -> int:
-        """Of the channels of x."""
+        """Number of groups of the channels of x."""
         return self.x.dims[1] // max(self.w.dims[1], 1)
 
     @property
     def bias(self) -> Tensor:
-        """One number for each channel of y."""
+        """Bias, with one number for each channel of y."""
         channels = self.y.dims[1]
         return Tensor((1, channels, 1, 1), (channels, 1, channels, channels))
 
     @property
     def tensor_bytes(self) -> int:
-        """Of both factors and the result."""
+        """Bytes of data, weights and result."""
         size = numpy_dtype(self.dtype).itemsize
         return size * sum(one.elements for one in (self.x, self.w, self.y))
 
     @property
     def key(self) -> str:
-        """Canonical JSON: equal specs have equal ones."""
+        """Canonical JSON, which is equal for equal specs."""
         return json.dumps(self.to_json(), separators=(",", ":"), sort_keys=True)
 
     @property
     def family(self) -> tuple[object, ...]:
-        """What decides whether cuDNN has kernels, whatever the extents are."""
+        """Properties that decide whether cuDNN has kernels, whatever the extents are."""
         grouped = "" if self.groups == 1 else "depthwise" if self.w.dims[1] == 1 else "grouped"
         return self.dtype, self.precision, grouped, self.epilogue, self.dilations == (1, 1)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of a spec; `spec_from_json` gives back an equal value."""
+        """Return the document of a spec; `spec_from_json` gives back an equal value."""
         return {
             "dtype": self.dtype,
             **{name: tensor_to_json(getattr(self, name)) for name in ("x", "w", "y")},
@@ -113,7 +114,7 @@ AnySpec: TypeAlias = CudnnSpec | ProductSpec
 
 
 def spec_from_json(value: Mapping[str, Any]) -> AnySpec:
-    """What `CudnnSpec.to_json` or `ProductSpec.to_json` made."""
+    """Return the spec whose document `CudnnSpec.to_json` or `ProductSpec.to_json` returned."""
     if "a" in value:
         return product_spec_from_json(value)
     residual = value["residual"]
@@ -136,10 +137,10 @@ class Site:
     """A kernel as cuDNN computes it.
 
     Attributes:
-        spec: of the graph.
+        spec: the spec of the graph.
         operands: for x, w and each operand of the epilogue, the operand of the kernel, or
-            `ZERO_BIAS`; weights are wanted with their channels innermost, whatever the kernel has.
-            Or for both factors, and the bias.
+            `ZERO_BIAS`; cuDNN takes weights with their channels innermost, whatever layout the
+            kernel has. For a product: the operands of both factors and the bias.
     """
 
     spec: AnySpec
@@ -147,10 +148,10 @@ class Site:
 
 
 def may_run(spec: AnySpec) -> bool:
-    """Whether there may be kernels on such memory (cuDNN 9.19, all architectures).
+    """Return whether cuDNN may have kernels for such strides (cuDNN 9.19, all architectures).
 
-    Precompiled ones are for channels that vary fastest, in a larger tensor or not, and a residual
-    that lies as the result does.
+    Precompiled kernels need channels that vary fastest, whether or not the image is part of a
+    larger tensor, and a residual with the strides of the result.
     """
     if isinstance(spec, ProductSpec):
         return True
@@ -166,13 +167,14 @@ def site_of(
     *,
     precision: Precision = Precision.STRICT,
 ) -> Site | None:
-    """A kernel of literal sizes as cuDNN computes it; ``None`` where it is no such kernel.
+    """Return a kernel of literal sizes as cuDNN computes it; ``None`` if it cannot.
 
     Args:
-        kernel: a convolution of images or a product, and what a pattern has joined to it.
-        strides: of all operands, then of the result, in elements; by default all images have
-            their channels innermost, and all else is dense. Those of a bias are told nobody, so
-            it has no gaps.
+        kernel: a convolution of images or a product, and the operators that a pattern has joined
+            to it.
+        strides: the strides of all operands, then of the result, in elements; by default all
+            images have their channels innermost, and all other tensors are dense. cuDNN is not
+            given the strides of a bias, so a bias must not have gaps.
         precision: the policy.
     """
     types = kernel.static_types
@@ -237,7 +239,7 @@ def site_of(
 def _epilogue(
     kernel: Kernel, types: Sequence[StaticType]
 ) -> tuple[int | None, int | None, str] | None:
-    """The operands of bias and residual and the activation, or ``None`` if there is more."""
+    """Return the operands of bias and residual and the activation; ``None`` if there is more."""
     count = len(kernel.operands)
     y = types[count]
     bias = next(iter(kernel.steps[0].operands[2:]), None)
@@ -265,7 +267,7 @@ def _epilogue(
 
 
 def _is_bias(type_: StaticType, y: StaticType) -> bool:
-    """Whether a tensor has one number for each channel."""
+    """Return whether a tensor has one number for each channel."""
     channels = y.shape[1]
     shape = (1,) * (y.rank - type_.rank) + type_.shape
     return type_.rank <= y.rank and shape == (1, channels, 1, 1)

@@ -1,3 +1,3 @@
-"""Kernels of our own, run by onnxruntime as operators of the domain ``eqsat_opt``."""
+"""Our own kernels, which onnxruntime runs as operators of the domain ``eqsat_opt``."""
 
 __all__: list[str] = []

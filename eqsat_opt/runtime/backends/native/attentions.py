@@ -1,8 +1,9 @@
-"""Which attentions onnxruntime's own operator can take over, with the product before them.
+"""Attentions that onnxruntime's own operator can take over, with the product before them.
 
-``com.microsoft.Attention`` computes queries, keys and values with one product that leaves them by
-heads, and softmax by rows while these lie in the cache. It knows one spelling; a model has many:
-where its elements come from is followed through whatever moves them, by numbers in their place.
+``com.microsoft.Attention`` computes queries, keys and values with one product that writes them by
+heads, and softmax by rows while the rows are in the cache. The operator has one spelling, while
+models have many. So the origin of each element is traced through the nodes that move it, by running
+these nodes on the numbers of the elements.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from eqsat_opt.runtime.backends.native.sites import CONTRIBUTED, Site, Way, read
 __all__ = ["ATTENTION", "attentions"]
 
 ATTENTION = "attention"
-"""Name of the algorithm."""
+"""Name of the algorithm that uses onnxruntime's attention operator."""
 
 _BATCHES = 2, 3
-"""What is followed at two numbers of samples moves no sample into another at any."""
+"""Batch sizes at which movements are traced: if none mixes samples at both, none does at any."""
 
 _LONGEST = 4_096
-"""Rows of a sequence: more are more numbers than are worth following."""
+"""Longest sequence, in rows, whose elements are worth tracing."""
 
 _PRODUCTS = frozenset({"MatMul", "FusedMatMul"})
 _Array = npt.NDArray[Any]
@@ -37,12 +38,12 @@ _Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class _Moved:
-    """A value as elements of another one.
+    """A value as moved elements of another value.
 
     Attributes:
-        source: the other one.
-        steps: what moves them, the first one first, each with the output that is read.
-        factor: by which they are multiplied on the way.
+        source: the name of the other value.
+        steps: the nodes that move the elements, in order, each with the output that is read.
+        factor: the factor by which the elements are multiplied on the way.
     """
 
     source: str
@@ -51,7 +52,7 @@ class _Moved:
 
     @property
     def nodes(self) -> tuple[onnx.NodeProto, ...]:
-        """What moves them."""
+        """Nodes that move the elements."""
         return tuple(node for node, _ in self.steps)
 
 
@@ -60,9 +61,9 @@ class _Linear:
     """A product with constant weights and a constant bias.
 
     Attributes:
-        x: what is multiplied.
-        weights, bias: as a matrix of its rows, and a number for each of its columns.
-        nodes: that compute it.
+        x: the name of the value that is multiplied.
+        weights, bias: a matrix, and one number for each of its columns.
+        nodes: the nodes that compute the product.
     """
 
     x: str
@@ -73,13 +74,14 @@ class _Linear:
 
 @dataclass(frozen=True)
 class _Placed:
-    """How the heads of queries, keys and values lie.
+    """Layout of the heads of queries, keys and values.
 
     Attributes:
-        length: of the sequence.
-        heads: how many.
-        size: of each.
-        columns: the first one of queries, of keys and of values, in the products they are from.
+        length: the length of the sequence.
+        heads: the number of heads.
+        size: the size of each head.
+        columns: the first column of queries, of keys and of values, in the product that computes
+            each.
     """
 
     length: int
@@ -89,11 +91,11 @@ class _Placed:
 
 
 def attentions(model: onnx.ModelProto, others: Iterable[Site] = ()) -> Iterator[Site]:
-    """The nodes that can be replaced: of self-attention in float32, of a fixed length.
+    """Yield the self-attentions that can be replaced, in float32 and of a fixed length.
 
     Args:
-        model: a graph as onnxruntime optimises it on this machine, its nodes with names.
-        others: sites of single nodes; where they lie in one of these, they are further ways.
+        model: a graph as onnxruntime optimises it on this machine, with named nodes.
+        others: sites of single nodes; those inside an attention become further ways of its site.
     """
     graph = _Graph(model)
     by_node = {site.nodes[0]: site for site in others if len(site.nodes) == 1}
@@ -105,7 +107,7 @@ def attentions(model: onnx.ModelProto, others: Iterable[Site] = ()) -> Iterator[
 
 
 def _with_others(site: Site, graph: _Graph, others: Mapping[str, Site]) -> Site:
-    """The site with the ways in which products inside it are computed by themselves."""
+    """Add the ways that keep the attention's nodes but replace the products inside it."""
     inside = [others[name] for name in site.nodes if name in others]
     names = dict.fromkeys(way.name for one in inside for way in one.ways)
     ways = list(site.ways)
@@ -123,7 +125,7 @@ def _with_others(site: Site, graph: _Graph, others: Mapping[str, Site]) -> Site:
 
 
 class _Graph:
-    """A model with who makes and who reads what."""
+    """A model with the maker and the readers of each value."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         graph = model.graph
@@ -153,7 +155,7 @@ class _Graph:
     # The parts of an attention ------------------------------------------------------------------
 
     def site(self, softmax: onnx.NodeProto) -> Site | None:
-        """The site of an attention by its softmax, which goes along its last axis of four."""
+        """Return the site of the attention around a softmax along the last of four axes."""
         if _attrs(softmax).get("axis") not in (-1, 3):
             return None
         weighted = self.only_reader(softmax.output[0])
@@ -198,7 +200,7 @@ class _Graph:
     def _scores(
         self, name: str
     ) -> tuple[onnx.NodeProto | None, _Array | None, tuple[onnx.NodeProto, ...]]:
-        """The product that a softmax reads, a constant that is added to it, and what adds it."""
+        """Return the product that a softmax reads, a constant added to it, and the adding nodes."""
         node = self.maker.get(name)
         if node is None or self.readers[name] != 1:
             return None, None, ()
@@ -211,13 +213,13 @@ class _Graph:
         return (node, None, ()) if node.op_type in _PRODUCTS else _NOTHING
 
     def _is_closed(self, nodes: Iterable[onnx.NodeProto], result: str) -> bool:
-        """Whether nobody else reads what these nodes make, but for their result."""
+        """Return whether no other node reads the values of these nodes, except their result."""
         own = Counter(name for node in nodes for name in node.input)
         made = {name for node in nodes for name in node.output if name and name != result}
         return all(self.readers[name] == own[name] for name in made)
 
     def moved(self, name: str) -> _Moved | None:
-        """Where the elements of a value come from."""
+        """Trace the elements of a value back to their source; ``None`` if that is impossible."""
         steps: list[tuple[onnx.NodeProto, int]] = []
         factor = 1.0
         while (node := self.maker.get(name)) is not None:
@@ -241,7 +243,7 @@ class _Graph:
         return _Moved(name, tuple(reversed(steps)), factor)
 
     def linear(self, name: str) -> _Linear | None:
-        """The product of a value, where its weights and its bias are constants."""
+        """Return the product that computes a value, if its weights and bias are constants."""
         node = self.maker.get(name)
         if node is None or node.domain not in _OWN:
             return None
@@ -282,7 +284,7 @@ def _linear(
 
 
 def _biases(added: _Array, placed: _Placed) -> _Array | None:
-    """What is added to scores, for all samples alike, in the four axes that the operator wants."""
+    """Return the constant added to scores in the operator's four axes, if all samples share it."""
     if added.ndim > 4 or added.dtype != np.float32:
         return None
     whole = added.reshape((1,) * (4 - added.ndim) + added.shape)
@@ -292,7 +294,7 @@ def _biases(added: _Array, placed: _Placed) -> _Array | None:
     return np.ascontiguousarray(np.broadcast_to(whole, (1, whole.shape[1], *scores)))
 
 
-# What is moved, followed by numbers ---------------------------------------------------------------
+# Movements of elements, traced by numbers ---------------------------------------------------------
 
 
 def _reshape(x: _Array, graph: _Graph, node: onnx.NodeProto) -> list[_Array]:
@@ -327,7 +329,7 @@ def _split(x: _Array, graph: _Graph, node: onnx.NodeProto) -> list[_Array]:
     sizes = graph.constant(node.input[1]) if len(node.input) > 1 and node.input[1] else None
     sizes = _attrs(node).get("split") if sizes is None else sizes
     if sizes is None:
-        return np.split(x, len(node.output), axis)  # raises where they are not equal
+        return np.split(x, len(node.output), axis)  # raises if the parts are not equal
     ends = [int(end) for end in np.cumsum(sizes)]
     return np.split(x, ends[:-1], axis) if ends[-1] == x.shape[axis] else []
 
@@ -344,7 +346,7 @@ _MOVES = {
 
 
 def _followed(graph: _Graph, moved: _Moved, start: _Array) -> _Array | None:
-    """The elements of a value, where those of its source are given."""
+    """Apply the movements of a value to elements of its source; ``None`` if they do not fit."""
     x = start
     for node, output in moved.steps:
         if node.op_type in _MOVES:  # a factor moves nothing
@@ -358,7 +360,7 @@ def _followed(graph: _Graph, moved: _Moved, start: _Array) -> _Array | None:
 def _placed(
     graph: _Graph, parts: Sequence[tuple[_Moved, _Linear]], is_flipped: bool
 ) -> _Placed | None:
-    """How the heads of queries, keys and values lie; ``None`` where they lie otherwise."""
+    """Return the layout of the heads of queries, keys and values; ``None`` if it is another one."""
     for length in _lengths(graph, parts):
         found = [
             _first_column(graph, moved, linear, length, transposed=i == 1 and not is_flipped)
@@ -373,7 +375,7 @@ def _placed(
 
 
 def _lengths(graph: _Graph, parts: Sequence[tuple[_Moved, _Linear]]) -> list[int]:
-    """What the length of the sequence may be: it stands in some shape."""
+    """Return the possible lengths of the sequence, which must occur in the shape of a Reshape."""
     shapes = [
         graph.constant(node.input[1])
         for moved, _ in parts
@@ -387,7 +389,7 @@ def _lengths(graph: _Graph, parts: Sequence[tuple[_Moved, _Linear]]) -> list[int
 def _first_column(
     graph: _Graph, moved: _Moved, linear: _Linear, length: int, *, transposed: bool
 ) -> tuple[int, int, int] | None:
-    """Heads, their size and their first column, where all of them lie in columns side by side."""
+    """Return heads, their size and their first column, if all occupy adjacent columns."""
     columns = linear.weights.shape[1]
     found = set()
     for batch in _BATCHES:
@@ -409,7 +411,7 @@ def _first_column(
     return found.pop() if len(found) == 1 else None
 
 
-# The operator -------------------------------------------------------------------------------------
+# Construction of the operator ---------------------------------------------------------------------
 
 
 def _way(

@@ -1,7 +1,7 @@
 """Our kernels as a backend: the algorithms of a convolution as rows of the extraction problem.
 
-They replace nodes of the graph that onnxruntime optimises, so they fuse what it fuses, and a choice
-among them is written as the plain operator: which algorithm computes a node is settled when the
+They replace nodes of the graph that onnxruntime optimises, so they have the same fusions. A choice
+among them is written as the plain operator: the algorithm that computes a node is decided when the
 form for this machine is tuned.
 """
 
@@ -45,17 +45,17 @@ from eqsat_opt.runtime.source import Feeds
 __all__ = ["NativeBackend"]
 
 _ALGORITHM = "eqsat_opt.algorithm"
-"""Key of a request's metadata."""
+"""Metadata key of a request that holds the name of the algorithm."""
 
 _FOOTPRINT = 16 << 20
-"""Bytes of weights that one core's caches do not hold."""
+"""Bytes of weights that exceed the caches of one core."""
 
 _COPIES = 2, 8
-"""Kernels in a model that is measured, at least and at most."""
+"""Least and largest number of kernels in a model that is measured."""
 
 
 class NativeBackend:
-    """Computes convolutions by Winograd's algorithms, inside a session of onnxruntime."""
+    """Backend of Winograd's algorithms for convolutions, inside a session of onnxruntime."""
 
     name = "native"
 
@@ -63,19 +63,19 @@ class NativeBackend:
         self._block = nchwc_block()
 
     def version(self) -> str:
-        """That of the library, of what it uses of the processor, and of onnxruntime."""
+        """Return the versions of the library and onnxruntime, and the processor instructions."""
         return f"native {library_digest()} {instructions()}, onnxruntime {ort_version()}"
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """What onnxruntime fuses with a convolution."""
+        """Return the patterns that onnxruntime fuses with a convolution."""
         return tuple(one for one in ort_patterns() if one.name.startswith("conv-"))
 
     def carried(self) -> Sequence[CarriedForm]:
-        """None of its own: it reads and writes onnxruntime's."""
+        """Return no forms: the kernels read and write those of onnxruntime."""
         return ()
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """Tiles of Winograd's algorithm, with weights transformed at load or in each run."""
+        """Return Winograd's algorithm for each tile; weights are transformed at load or in runs."""
         first = kernel.steps[0]
         if first.op != "Conv" or len(kernel.outputs) != 1:
             return ()
@@ -99,10 +99,10 @@ class NativeBackend:
         )
 
     def request(self, offer: Offer) -> bytes:
-        """A serialised model of one kernel, which names the algorithm.
+        """Serialise a model of one kernel, which names the algorithm.
 
         Raises:
-            EqsatError: ONNX cannot say it.
+            EqsatError: ONNX cannot express the kernel.
         """
         model = onnx.load_model_from_string(export_kernel(offer.body))
         model.metadata_props.add(key=_ALGORITHM, value=offer.implementation.algorithm)
@@ -110,10 +110,11 @@ class NativeBackend:
         return data
 
     def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
-        """Time in a model whose weights come from memory, relative to onnxruntime's own there.
+        """Measure a kernel relative to onnxruntime's, with weights that come from memory.
 
-        The ratio is applied to the price of onnxruntime's kernel alone, so that both stand in one
-        problem. Where onnxruntime does not run the kernel in blocks, its own kernel runs.
+        The ratio of the times in such a model is applied to the price of onnxruntime's kernel
+        alone, so that both prices are comparable in one problem. If onnxruntime does not run the
+        kernel in blocks, onnxruntime's own kernel is measured.
         """
         model = onnx.load_model_from_string(request)
         algorithm = model.metadata_props.pop().value
@@ -144,10 +145,13 @@ class NativeBackend:
 def _own(
     content: bytes, threads: int, budget_s: float
 ) -> tuple[Measurement, onnx.ModelProto, Feeds, float] | None:
-    """Onnxruntime's kernel alone; a model of several of it, with inputs, and its time, µs.
+    """Measure onnxruntime's kernel alone and in a model of several copies.
 
-    ``None`` where it does not run in blocks. Remembered, since all algorithms of one kernel are
-    measured one after another.
+    The result is cached, since all algorithms of one kernel are measured one after another.
+
+    Returns:
+        The measurement alone, the model of several copies, its inputs, and its time in µs;
+        ``None`` if the kernel does not run in blocks.
     """
     model = onnx.load_model_from_string(content)
     options = OrtOptions(threads)
@@ -167,7 +171,7 @@ def _time_us(model: onnx.ModelProto, options: OrtOptions, feeds: Feeds, budget_s
 
 
 def _repeated(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The kernel several times, each with weights of its own, on the same data."""
+    """Return a model of several copies of a kernel on the same data, each with separate weights."""
     size = sum(tensor.ByteSize() for tensor in model.graph.initializer)
     least, most = _COPIES
     result = onnx.ModelProto()
@@ -178,7 +182,7 @@ def _repeated(model: onnx.ModelProto) -> onnx.ModelProto:
     shared = {value.name for value in graph.input} | {""}
     for copy in range(min(max(_FOOTPRINT // max(size, 1), least), most)):
         for tensor in model.graph.initializer:
-            # Other values, since onnxruntime keeps equal constants once.
+            # The values differ, since onnxruntime stores equal constants only once.
             values = numpy_helper.to_array(tensor)
             other = values if values.dtype.kind != "f" else np.roll(values, copy, axis=-1)
             graph.initializer.append(numpy_helper.from_array(other, f"{tensor.name}/{copy}"))

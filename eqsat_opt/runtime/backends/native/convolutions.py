@@ -1,6 +1,6 @@
-"""Which convolutions of a model as onnxruntime runs it our kernels can take over, and how.
+"""Convolutions that our kernels can take over in a model as onnxruntime runs it.
 
-They read and write the same blocked buffers as onnxruntime's own.
+Our kernels read and write the same blocked buffers as those of onnxruntime.
 """
 
 from __future__ import annotations
@@ -25,33 +25,37 @@ TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
     (1, 7): ((1, 2),),
     (7, 1): ((2, 1),),
 }
-"""Kernel to tiles, height and width: the m of Winograd's F(m, r), as the library was compiled."""
+"""Tiles by size of the window, each as height and width, as the library was compiled. A tile is
+the m of Winograd's F(m, r)."""
 
 
 def winograd_name(tile: tuple[int, int], in_run: bool) -> str:
-    """Of an algorithm: `tile` is outputs per tile, and `in_run` when weights are transformed.
+    """Return the name of an algorithm.
 
-    In each run, which reads and keeps less memory, or once when the model is loaded.
+    Args:
+        tile: outputs per tile, by height and width.
+        in_run: whether weights are transformed in each run, which reads and keeps less memory, or
+            once when the model is loaded.
     """
     return f"winograd-{tile[0]}x{tile[1]}{'-in-run' if in_run else ''}"
 
 
 def layer_error(tile: tuple[int, int], kernel: tuple[int, int]) -> float:
-    """Bound on the difference from the direct sum, relative to the maximum of the outputs.
+    """Return a bound on the difference from the direct sum, relative to the largest output.
 
-    Measured on random shapes: tests/conformance/test_native.py. It grows with the points of the
-    longer axis, since their powers stand in the transforms.
+    It was measured on random shapes: tests/conformance/test_native.py. The bound grows with the
+    number of points of the longer axis, since the transforms contain powers of the points.
     """
     points = max(m + r - 1 for m, r in zip(tile, kernel, strict=True))
     return 3e-6 if points <= 4 else 3e-5 if points <= 6 else 6e-5
 
 
 def is_plain(attrs: Mapping[str, Any], weights: Sequence[int], block: int) -> bool:
-    """Whether a convolution has one group and no strides, and works on whole blocks.
+    """Return whether a convolution has one group, no strides or gaps, and whole blocks.
 
     Args:
-        attrs: of the operator of ONNX, its defaults left out or not.
-        weights: their shape: outputs, inputs, height and width.
+        attrs: the attributes of the operator of ONNX, with or without defaults.
+        weights: the shape of the weights: outputs, inputs, height and width.
         block: channels per block.
     """
     return (
@@ -63,11 +67,11 @@ def is_plain(attrs: Mapping[str, Any], weights: Sequence[int], block: int) -> bo
 
 
 def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
-    """The nodes that can be replaced, with a SiLU that follows.
+    """Yield the convolutions that can be replaced, each with the SiLU that follows it, if any.
 
     Args:
-        model: a graph as onnxruntime optimises it on this machine, its nodes with names.
-        block: channels per block here.
+        model: a graph as onnxruntime optimises it on this machine, with named nodes.
+        block: channels per block on this machine.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     followers = silus(model)

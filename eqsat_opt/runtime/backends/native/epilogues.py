@@ -1,4 +1,4 @@
-"""What is computed with the outputs of a convolution: what onnxruntime fused, or a SiLU behind."""
+"""Epilogues of convolutions: the activation that onnxruntime fused, or a SiLU that follows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["attributes", "epilogue", "is_known", "silus"]
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    """Those that the node gives, by name."""
+    """Return the attributes that a node gives, by name."""
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 def is_known(node: onnx.NodeProto, constants: Mapping[str, Any]) -> bool:
-    """Whether our kernels have the activation, and the bias, if there is one, is constant."""
+    """Return whether our kernels have the activation, and the bias, if any, is constant."""
     name, parameters = _activation(node)
     bias = node.input[2] if len(node.input) > 2 else ""
     return (
@@ -31,7 +31,7 @@ def is_known(node: onnx.NodeProto, constants: Mapping[str, Any]) -> bool:
 
 
 def epilogue(nodes: Sequence[onnx.NodeProto]) -> dict[str, Any]:
-    """The attributes of our operators for a convolution, and for the SiLU behind it."""
+    """Return the attributes of our operators for a convolution and the SiLU after it, if any."""
     name, parameters = _activation(nodes[0])
     alpha, beta = (*parameters, 0.0, 0.0)[:2]
     number = ACTIVATIONS[name][0] if len(nodes) == 1 else SILU
@@ -39,9 +39,9 @@ def epilogue(nodes: Sequence[onnx.NodeProto]) -> dict[str, Any]:
 
 
 def silus(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
-    """What computes x sigmoid(x), by the name of x; there alone is x read.
+    """Return the nodes that compute x sigmoid(x), by the name of x; no other node reads x.
 
-    What follows an activation that is fused already is left out.
+    Nodes after an activation that is already fused are left out.
     """
     graph = model.graph
     readers = Counter(name for node in graph.node for name in reads(node))

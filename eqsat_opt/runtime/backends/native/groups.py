@@ -1,9 +1,9 @@
 """Convolutions with few channels per group, on blocked buffers.
 
-Narrow groups leave onnxruntime's blocked layout: data are reordered twice, and the kernel is a slow
-one. Two ways stay in it. Our kernel permutes the channels of a block, so that each group meets its
-own weights. And several groups as one, whose weights are zero between them, fill a block for
-onnxruntime's own kernel.
+Narrow groups make onnxruntime leave its blocked layout: data are reordered twice, and the kernel is
+slow. Two ways keep the layout. Our kernel permutes the channels of a block, so that each group
+meets its own weights. Or several groups are joined into one, with zero weights between them, which
+fills a block for onnxruntime's own kernel.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ GROUPED = "grouped"
 """Name of the algorithm of our kernel."""
 
 WIDER_GROUPS = "wider-groups"
-"""Name of the algorithm that multiplies with zeros: products of finite data with them are zero."""
+"""Name of the algorithm that joins groups; products of finite data with the added zeros are 0."""
 
 _CONVOLUTIONS = {("", "Conv"), ("com.microsoft", "FusedConv")}
 
 _PER_GROUP, _WIDTH, _MOST_ROWS = (2, 4, 8), 3, 7
-"""Channels per group, and width and most rows of a kernel, as the library was compiled. Depthwise
-kernels of onnxruntime's read and write as fast as memory allows."""
+"""Channels per group, and width and largest height of a window, as the library was compiled.
+Depthwise convolutions are absent: those of onnxruntime are already as fast as memory allows."""
 
 
 def grouped_convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
-    """The convolutions whose groups are narrower than a block, with reorders that this spares.
+    """Yield the convolutions whose groups are narrower than a block, with the reorders saved.
 
     Args:
-        model: a graph as onnxruntime optimises it on this machine, its nodes with names.
-        block: channels per block here; 1 if there are none.
+        model: a graph as onnxruntime optimises it on this machine, with named nodes.
+        block: channels per block on this machine; 1 if there are no blocks.
     """
     values = _Values.of(model)
     for node in model.graph.node:
@@ -70,11 +70,11 @@ def grouped_convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
 
 
 def _is_ours(attrs: Mapping[str, Any], weights: Sequence[int], block: int) -> bool:
-    """Whether our kernel computes a convolution.
+    """Return whether our kernel can compute a convolution.
 
     Args:
-        attrs: of the operator of ONNX, its defaults left out or not.
-        weights: their shape: outputs, inputs of a group, height and width.
+        attrs: the attributes of the operator of ONNX, with or without defaults.
+        weights: the shape of the weights: outputs, inputs of a group, height and width.
         block: channels per block.
     """
     channels, per_group, height, width = weights
@@ -91,11 +91,13 @@ def _is_ours(attrs: Mapping[str, Any], weights: Sequence[int], block: int) -> bo
 
 
 def joined(groups: int, weights: Sequence[int], block: int) -> int:
-    """How many groups become one so that it fills blocks; 1 where none need to, or it cannot be.
+    """Return how many groups have to be joined into one that fills blocks.
+
+    The number is 1 if none need to be joined, or they cannot be.
 
     Args:
-        groups: of the convolution.
-        weights: their shape: outputs, inputs of a group, height and width.
+        groups: the number of groups of the convolution.
+        weights: the shape of the weights: outputs, inputs of a group, height and width.
         block: channels per block.
     """
     if 0 in weights or groups < 2 or weights[0] % groups:
@@ -106,13 +108,13 @@ def joined(groups: int, weights: Sequence[int], block: int) -> int:
 
 
 def _in_blocks(weights: NDArray[Any], groups: int, n: int, block: int) -> NDArray[Any]:
-    """Weights of a convolution with every `n` groups as one, as onnxruntime's blocked kernel reads.
+    """Join every `n` groups of weights into one, in the order of onnxruntime's blocked kernel.
 
     Args:
-        weights: outputs, inputs of a group, height and width.
-        groups: of the convolution, a multiple of `n`.
-        n: how many become one.
-        block: channels per block, which divides both of a wider group.
+        weights: the weights by outputs, inputs of a group, height and width.
+        groups: the number of groups of the convolution, a multiple of `n`.
+        n: the number of groups that become one.
+        block: channels per block, which divides the inputs and the outputs of a joined group.
 
     Returns:
         The elements in the order [outputs / block][inputs / block][height][width][input][output],
@@ -131,10 +133,10 @@ def _in_blocks(weights: NDArray[Any], groups: int, n: int, block: int) -> NDArra
 
 
 def of_groups(weights: NDArray[Any], block: int) -> NDArray[Any]:
-    """Weights as our kernel reads them.
+    """Return weights in the order in which our kernel reads them.
 
     Args:
-        weights: outputs, inputs of a group, height and width.
+        weights: the weights by outputs, inputs of a group, height and width.
         block: channels per block, which divides the outputs.
 
     Returns:
@@ -149,13 +151,13 @@ def of_groups(weights: NDArray[Any], block: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class _Values:
-    """What a graph says of its values.
+    """Facts about the values of a graph.
 
     Attributes:
-        constants: by name, those of float32.
+        constants: the constants in float32, by name.
         maker: the node that defines a value.
-        readers: the nodes that read a value, as often as they do.
-        outputs: names of those that the model returns.
+        readers: the nodes that read a value, each as often as it reads it.
+        outputs: the names of the values that the model returns.
     """
 
     constants: Mapping[str, TensorProto]
@@ -189,7 +191,7 @@ class _Values:
 def _site(
     node: onnx.NodeProto, attrs: Mapping[str, Any], values: _Values, n: int, *, block: int
 ) -> Site:
-    """The ways in blocks: they spare reorders, or need some."""
+    """Return the site with its ways in blocks, which save reorders or add some."""
     tensor, groups = values.constants[node.input[1]], attrs["group"]
     data, result = node.input[0], node.output[0]
     replaced, first = [node], []
@@ -254,7 +256,7 @@ def _ours(
 
 
 def _is_plain(reorder: onnx.NodeProto) -> bool:
-    """Whether channels come before the plane outside of the blocks."""
+    """Return whether channels precede the plane in the layout without blocks."""
     return not any(a.i for a in reorder.attribute if a.name == "channels_last")
 
 

@@ -1,6 +1,6 @@
 """Launches of our own kernels, called by address on memory of the plan; onnxruntime is not loaded.
 
-Products with constant weights of two axes, and normalisations of rows, in float32.
+The kernels are products with constant weights of two axes, and normalisations of rows, in float32.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _NORMALIZATIONS = frozenset({"LayerNormalization", "RMSNormalization"})
 
 
 def can_run(body: Kernel) -> bool:
-    """Whether there is a kernel: one operator, all of float32, weights constant, nothing empty."""
+    """Return whether there is a kernel for a body.
+
+    A body has to be a single operator in float32, with constant weights and no empty tensor.
+    """
     if len(body.steps) != 1 or body.outputs != (len(body.operands),):
         return False
     (step,), operands = body.steps, body.operands
@@ -50,23 +53,23 @@ def can_run(body: Kernel) -> bool:
 
 
 class NativeLauncher:
-    """Calls kernels of the library that eqsat-opt is installed with."""
+    """Launcher of the kernels in the library that eqsat-opt is installed with."""
 
     name = "native"
 
     def version(self) -> str:
-        """Of the library: another one may round otherwise."""
+        """Return the version of the library; another version may round differently."""
         return f"native {library_digest() or 'not compiled'}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Nothing: the library is compiled."""
+        """Do nothing: the library is already compiled."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """None: kernels have memory of their own."""
+        """Return 0: kernels have their own memory."""
         return 0
 
     def build(self, launch: Launch, bound: Bound) -> NativeCall | _Packed:
-        """The kernel, its weights packed, on this memory.
+        """Build the kernel on this memory, with packed weights.
 
         Raises:
             RuntimeFailed: there is no such kernel, or none on this machine.
@@ -78,7 +81,7 @@ class NativeLauncher:
             )
         data, *weights = bound.reads
         (result,) = bound.writes
-        # The kernels know no gaps between rows.
+        # The kernels need rows without gaps.
         source, target = _dense(data), _dense(result)
         call = _called(launch, source, weights, target)
         if source is data and target is result:
@@ -87,7 +90,7 @@ class NativeLauncher:
 
 
 class _Packed:
-    """A kernel between copies of what has gaps."""
+    """A kernel between copies from and to tensors with gaps."""
 
     def __init__(
         self, call: NativeCall, before: tuple[Array, Array], after: tuple[Array, Array]
@@ -144,10 +147,10 @@ def _called(launch: Launch, data: Array, weights: Sequence[Array], result: Array
 
 
 class _Panels:
-    """Packed weights; products that follow one another share them, and so do the caches."""
+    """Packed weights; consecutive products share them, so that they stay in the caches."""
 
     def __init__(self, weights: Array) -> None:
-        self.weights = weights  # their address stays theirs
+        self.weights = weights  # keeps the address from being reused
         library, dense = _library(), np.ascontiguousarray(weights)
         self.address = library.eqsat_weights(*dense.shape, dense.ctypes.data)
         if not self.address:
@@ -159,7 +162,7 @@ _packed: weakref.WeakValueDictionary[tuple[Any, ...], _Panels] = weakref.WeakVal
 
 
 def _panels(weights: Array) -> _Panels:
-    """The panels of a constant, which is never written to."""
+    """Return the panels of a constant, which is never written to."""
     key = weights.ctypes.data, weights.shape, weights.strides
     panels = _packed.get(key)
     if panels is None:
@@ -169,10 +172,10 @@ def _panels(weights: Array) -> _Panels:
 
 @cache
 def _library() -> Any:
-    """The library with the types of what plans call.
+    """Load the library, and declare the types of the functions that plans call.
 
     Raises:
-        RuntimeFailed: there is none for this machine.
+        RuntimeFailed: there is no library for this machine.
     """
     library = ctypes.CDLL(library_path())
     size, pointer = ctypes.c_int64, ctypes.c_void_p

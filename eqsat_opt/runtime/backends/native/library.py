@@ -1,4 +1,4 @@
-"""The compiled library: where it lies, what it uses of this processor, and why it is missing."""
+"""The compiled library: its path, the instructions that it uses here, and why it is missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["instructions", "library_digest", "library_path", "missing", "with_ke
 
 @lru_cache(maxsize=1)
 def _found() -> tuple[str, str, str]:
-    """Path of the library, the instructions that it uses here, and why it cannot be used."""
+    """Return the library's path, the instructions that it uses here, and why it is unusable."""
     folder = Path(__file__).parent
     paths = [folder / f"_kernels{suffix}" for suffix in EXTENSION_SUFFIXES]
     path = next((str(path) for path in paths if path.is_file()), "")
@@ -46,15 +46,15 @@ def _found() -> tuple[str, str, str]:
 
 
 def missing() -> str:
-    """Why there are no kernels here, as a sentence without a period; empty if there are."""
+    """Return why there are no kernels here, as a sentence without a period; empty if there are."""
     return _found()[2]
 
 
 def library_path() -> str:
-    """The library that ``SessionOptions.register_custom_ops_library`` takes.
+    """Return the path of the library for ``SessionOptions.register_custom_ops_library``.
 
     Raises:
-        RuntimeFailed: there is none for this machine.
+        RuntimeFailed: there is no library for this machine.
     """
     path, _, why = _found()
     if why:
@@ -63,19 +63,19 @@ def library_path() -> str:
 
 
 def instructions() -> str:
-    """Name of the processor's instructions that the kernels use: avx512, avx2 or neon."""
+    """Return the name of the instructions that the kernels use here: avx512, avx2 or neon."""
     return _found()[1]
 
 
 @lru_cache(maxsize=1)
 def library_digest() -> str:
-    """Content of the library, as a digest; empty where there is none."""
+    """Return a digest of the library's content; empty if there is no library."""
     path = _found()[0]
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ""
 
 
 def with_kernels(options: OrtOptions) -> OrtOptions:
-    """How a graph with our operators is run: as it is, with the library registered once.
+    """Return options that run a graph with our operators unchanged, with the library registered.
 
     Raises:
         RuntimeFailed: there are no kernels for this machine.

@@ -1,4 +1,4 @@
-"""Which normalizations of rows our kernel can take over, with the additions fused into them."""
+"""Normalisations of rows that our kernel can take over, with the additions fused into them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way
 __all__ = ["NORMALIZATION", "normalizations"]
 
 NORMALIZATION = "two-pass-normalization"
-"""Name of the algorithm."""
+"""Name of the algorithm of our kernel."""
 
 _SKIP_SUM = 3
-"""Number of the output of the operators with `skip` that holds what is normalized."""
+"""Index of the output that holds the sum before it is normalised, for operators with `skip`."""
 
 
 @dataclass(frozen=True)
 class _Spelling:
-    """One of onnxruntime's operators: its inputs, and the epsilon where a node gives none."""
+    """One of onnxruntime's operators: its inputs, and its default epsilon."""
 
     inputs: tuple[str, ...]
     is_centred: bool
@@ -41,14 +41,14 @@ _SPELLINGS: Mapping[tuple[str, str], _Spelling] = {
 }
 
 _OURS = ("input", "scale", "shift", "skip", "bias")
-"""What those of our operator are."""
+"""Inputs of our operator, in order."""
 
 
 def normalizations(model: onnx.ModelProto) -> Iterator[Site]:
-    """The nodes that can be replaced: along the last axis, their scales constant.
+    """Yield the normalisations that can be replaced: along the last axis, with constant scales.
 
     Args:
-        model: a graph as onnxruntime optimises it on this machine, its nodes with names.
+        model: a graph as onnxruntime optimises it on this machine, with named nodes.
     """
     graph = model.graph
     rows = {
@@ -70,14 +70,14 @@ def normalizations(model: onnx.ModelProto) -> Iterator[Site]:
 def _made(
     node: onnx.NodeProto, spelling: _Spelling, rows: Mapping[str, int], ranks: Mapping[str, int]
 ) -> onnx.NodeProto | None:
-    """Our operator for one of onnxruntime's, or ``None`` where it cannot compute the same."""
+    """Return our operator for one of onnxruntime's; ``None`` if it cannot compute the same."""
     attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     inputs = dict(zip(spelling.inputs, node.input, strict=False))
     size = rows.get(inputs["scale"], 0)
     vectors = [inputs.get(name, "") for name in ("shift", "bias")]
     first, *others = node.output
     sums = others[_SKIP_SUM - 1 :] if "skip" in inputs else []
-    # A scale of one element may be broadcast to rows of any length, which ours is not.
+    # onnxruntime may broadcast a scale of one element to rows of any length; our kernel does not.
     if (
         size < 2
         or attrs.get("axis", -1) not in (-1, ranks.get(inputs["input"], 0) - 1)
@@ -98,5 +98,5 @@ def _made(
 
 
 def _shortened(names: Sequence[str]) -> list[str]:
-    """Without the empty ones at the end."""
+    """Return the names without the empty ones at the end."""
     return list(names[: max(i for i, name in enumerate(names) if name) + 1])

@@ -1,7 +1,7 @@
-"""Segments of a plan in which kernels of our own run inside onnxruntime, in its own layouts.
+"""Segments of a plan in which our own kernels run inside onnxruntime, in its layouts.
 
-The algorithm of such a launch says how each site of the graph is computed that onnxruntime
-optimises here. The graph is built by the code of the tuned form.
+The algorithm of such a launch names the way of each site in the graph that onnxruntime optimises
+here. The code that builds the tuned form also builds this graph.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from eqsat_opt.runtime.plan.plan import Buffer, Launch
 __all__ = ["SegmentLauncher", "algorithm_of", "ways_of"]
 
 _SEPARATOR, _REPEATED = "; ", " x "
-"""Between the names of ways, and between a number and the name of neighbours of one way."""
+"""Separators between runs of equal ways, and between the length of a run and the way's name."""
 
 _OWN = "own"
-"""A site that onnxruntime computes."""
+"""Name of the way of a site that onnxruntime computes."""
 
 _MOST_SITES = 100_000
 
@@ -36,7 +36,7 @@ _OPTIONS = OrtOptions(threads=1, spinning=False)
 
 
 def algorithm_of(ways: Sequence[str]) -> str:
-    """The text of the ways of all sites; an empty one is onnxruntime's own."""
+    """Return the text of the ways of all sites; an empty way is onnxruntime's own."""
     runs: list[tuple[int, str]] = []
     for way in ways:
         name = way or _OWN
@@ -48,10 +48,10 @@ def algorithm_of(ways: Sequence[str]) -> str:
 
 
 def ways_of(algorithm: str) -> tuple[str, ...]:
-    """The ways that a text says.
+    """Parse the text of the ways of all sites.
 
     Raises:
-        ValueError: it says none.
+        ValueError: the text is malformed, or has too many sites.
     """
     ways: list[str] = []
     for part in algorithm.split(_SEPARATOR):
@@ -65,7 +65,7 @@ def ways_of(algorithm: str) -> tuple[str, ...]:
 
 
 class SegmentLauncher:
-    """Sessions on one thread, some nodes of which our kernels compute."""
+    """Launcher of sessions on one thread in which our kernels compute some nodes."""
 
     name = "ort+native"
 
@@ -73,21 +73,21 @@ class SegmentLauncher:
         self._plain = OrtLauncher()
 
     def version(self) -> str:
-        """Of all that decides which sites there are, and how they are computed."""
+        """Return the versions that decide which sites there are, and how they are computed."""
         return (
             f"onnxruntime {ort_version()} with blocks of {nchwc_block()}, native "
             f"{library_digest() or 'not compiled'} {instructions()}"
         )
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """As for onnxruntime alone."""
+        """Return the workspace that onnxruntime alone would need."""
         return self._plain.workspace_bytes(launch, buffers)
 
     def build(self, launch: Launch, bound: Bound) -> Segment:
-        """The session on this memory.
+        """Build the session on this memory.
 
         Raises:
             RuntimeFailed: there are no kernels, the algorithm is not for this body, or onnxruntime
@@ -101,7 +101,7 @@ class SegmentLauncher:
 
 
 def _built(launch: Launch, model: onnx.ModelProto) -> tuple[onnx.ModelProto, OrtOptions]:
-    """The graph with its sites replaced, and how it runs.
+    """Return the graph with its sites replaced, and the options to run it.
 
     Raises:
         RuntimeFailed: the algorithm is not for this graph.

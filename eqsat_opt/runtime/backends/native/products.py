@@ -1,4 +1,4 @@
-"""Which products with constant right sides our kernel can take over."""
+"""Products with constant right-hand sides that our kernel can take over."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, DOMAIN, Site, W
 __all__ = ["HALVED", "PRODUCT", "products"]
 
 PRODUCT, HALVED = "packed-product", "strassen-product"
-"""Names of the algorithms."""
+"""Names of the algorithms: on packed weights, and with Strassen's halves."""
 
 _LARGE = 256
-"""Columns and depth of a product whose halves are worth the sums between them."""
+"""Least columns and depth of a product that gains more from Strassen's halves than their sums
+cost."""
 
 _GEMMS = {("", "Gemm"), ("com.microsoft", "FusedGemm")}
 _PARAMETERS = ("activation_alpha", "activation_beta", "activation_gamma")
@@ -24,10 +25,10 @@ _MATMULS = {("", "MatMul"), ("com.microsoft", "FusedMatMul")}
 
 
 def products(model: onnx.ModelProto) -> Iterator[Site]:
-    """The nodes that can be replaced: one matrix of weights, in float32.
+    """Yield the products that can be replaced: by one constant matrix, in float32.
 
     Args:
-        model: a graph as onnxruntime optimises it on this machine, its nodes with names.
+        model: a graph as onnxruntime optimises it on this machine, with named nodes.
     """
     given = {value.name for value in model.graph.input}
     shapes = {
@@ -59,7 +60,7 @@ def _made(
     is_gemm: bool,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> onnx.NodeProto | None:
-    """Our operator for one of onnxruntime's, or ``None`` where it cannot compute the same."""
+    """Return our operator for one of onnxruntime's; ``None`` if it cannot compute the same."""
     weights = shapes.get(node.input[1], ())
     bias = node.input[2] if len(node.input) > 2 else ""
     transposed = bool(attrs.get("transB", 0))
@@ -70,7 +71,7 @@ def _made(
         len(weights) != 2
         or 0 in weights
         or any(attrs.get(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
-        # What is added in each run may have any shape.
+        # An addend that changes from run to run may have any shape.
         or (bias in shapes and shapes[bias] not in _rows(weights[0 if transposed else 1]))
         or len(parameters) != count
     ):
@@ -93,5 +94,5 @@ def _made(
 
 
 def _rows(columns: int) -> tuple[tuple[int, ...], ...]:
-    """Shapes of a bias that is the same for all rows, and not the same for all columns."""
+    """Return the shapes of a bias that is the same for all rows, but not for all columns."""
     return (columns,), (1, columns)

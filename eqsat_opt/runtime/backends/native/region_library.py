@@ -1,7 +1,7 @@
-"""The library of a graph's generated kernels, compiled from what its nodes say of them.
+"""The library of a graph's generated kernels, compiled from the descriptions in its nodes.
 
-A node carries the description of its kernel, not its source: whoever opens the file generates the
-source again, so nothing that a file says is compiled as it stands.
+A node carries the description of its kernel, not its source. The source is generated again when the
+file is opened, so no text of a file is compiled verbatim.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions
 __all__ = ["BEGINS", "KERNEL", "region_library", "with_regions"]
 
 KERNEL, BEGINS = "kernel", "begins"
-"""Attributes of a node: its kernel's description, and where in each input it begins."""
+"""Attributes of a node: the kernel's description, and the element of each input where it begins."""
 
 
 def with_regions(
     options: OrtOptions, nodes: Iterable[onnx.NodeProto], limit_s: float = math.inf
 ) -> OrtOptions:
-    """The options with the library of the kernels that some nodes describe, if any does.
+    """Add the library of the kernels that some nodes describe to the options, if any node does.
 
     Args:
-        options: how the graph of these nodes is run otherwise.
-        nodes: of the whole graph, others among them.
+        options: the options that the graph of these nodes needs otherwise.
+        nodes: the nodes of the whole graph, including those of other kernels.
         limit_s: seconds for the compiler.
 
     Raises:
@@ -44,7 +44,7 @@ def with_regions(
 
 
 def region_library(nodes: Iterable[onnx.NodeProto], limit_s: float = math.inf) -> str:
-    """Path of the library of these nodes; empty where none is generated.
+    """Compile the library of these nodes, and return its path; empty if none is generated.
 
     Raises:
         ModelError: a description is damaged.

@@ -1,4 +1,4 @@
-"""Pointwise regions of a model as onnxruntime runs it, each by a kernel generated for it."""
+"""Pointwise regions of a model as onnxruntime runs it, each computed by a generated kernel."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions
 __all__ = ["GENERATED", "region_sites"]
 
 GENERATED = "generated"
-"""Name of the way."""
+"""Name of the way that a generated kernel computes."""
 
 
 def region_sites(model: onnx.ModelProto, options: OrtOptions) -> tuple[Site, ...]:
-    """The regions of a model; none where nothing can be compiled.
+    """Return the sites of a model's regions; none if nothing can be compiled here.
 
     Args:
-        model: as onnxruntime optimises it on this machine, its nodes with names.
-        options: how it is run as it is.
+        model: a graph as onnxruntime optimises it on this machine, with named nodes.
+        options: the options that run the graph unchanged.
     """
     graph = None if compiler_missing() else typed_graph(model, options)
     return () if graph is None else tuple(map(_site, regions(graph)))

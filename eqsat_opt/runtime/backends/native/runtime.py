@@ -1,4 +1,4 @@
-"""Onnxruntime with our kernels, as a runtime of the graphs that name them."""
+"""Onnxruntime with our kernels, as a runtime of the graphs that use them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ __all__ = ["NativeRuntime"]
 
 
 class NativeRuntime:
-    """Runs a graph as it is: it was optimised when it was made."""
+    """Runtime that runs a graph unchanged: it was optimised when it was made."""
 
     name = "native"
 
     def missing(self) -> str:
-        """Why there are no kernels."""
+        """Return why there are no kernels here; empty if there are."""
         return missing()
 
     def facts(self) -> Mapping[str, str | int]:
-        """The graph has operators of onnxruntime's own, which change with it, and blocks."""
+        """Return versions and the block size, on which the graph depends.
+
+        The graph has blocks of that size, and internal operators of onnxruntime, which change with
+        its version.
+        """
         return {
             "onnxruntime": ort_version(),
             "library": library_digest(),
@@ -38,7 +42,7 @@ class NativeRuntime:
         }
 
     def settings(self, model: ModelSource, custom_ops: Sequence[str] = ()) -> Sequence[Setting]:
-        """None: the graph says all."""
+        """Return no settings: the graph decides everything."""
         del model, custom_ops
         return ()
 
@@ -49,10 +53,10 @@ class NativeRuntime:
         setting: Setting,
         custom_ops: Sequence[str] = (),
     ) -> OrtSession:
-        """A session with the library of our kernels, and with those that the graph describes.
+        """Open a session with our library, and with the kernels that the graph describes.
 
         Raises:
-            RuntimeFailed: there are none, or onnxruntime refuses the model.
+            RuntimeFailed: there are no kernels here, or onnxruntime refuses the model.
         """
         del setting
         options = with_kernels(OrtOptions(threads, custom_ops=tuple(custom_ops)))

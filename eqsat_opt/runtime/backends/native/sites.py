@@ -1,8 +1,8 @@
-"""Where a model, as onnxruntime runs it, can be computed in another way.
+"""Sites: parts of a model, as onnxruntime runs it, that can be computed in another way.
 
 A family of kernels finds its sites in the graph that onnxruntime optimises for this machine. Each
-way to compute one is a few nodes on the same values, so that it is replaced alone, with nothing
-around it.
+way to compute a site is a few nodes on the same values, so a site is replaced without a change to
+the nodes around it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 DOMAIN = "eqsat_opt"
-"""Of the operators of our library; those of other libraries of ours begin so."""
+"""Domain of the operators of our library; the domains of our other libraries begin with it."""
 
 CONTRIBUTED = "com.microsoft"
 """Domain of onnxruntime's own operators."""
 
 _LARGE = 1 << 15
-"""Elements of a weight that counts in a cache."""
+"""Least number of elements of a weight that matters to the caches."""
 
 ACTIVATIONS: Mapping[str, tuple[int, int]] = {
     "": (0, 0),
@@ -48,10 +48,10 @@ ACTIVATIONS: Mapping[str, tuple[int, int]] = {
     "HardSigmoid": (5, 2),
     "HardSwish": (7, 0),
 }
-"""What onnxruntime fuses: our number of it, and how many parameters it has."""
+"""Activations that onnxruntime fuses, with our number and the count of parameters of each."""
 
 SILU = 6
-"""Our number of x sigmoid(x), for which onnxruntime has an operator of its own."""
+"""Our number of x sigmoid(x), for which onnxruntime has a separate operator."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +59,10 @@ class Way:
     """One other way to compute the nodes of a site.
 
     Attributes:
-        name: of the algorithm.
-        nodes: what stands for the site's nodes, in an order in which they can run.
-        roughness: 0 where every bit is as onnxruntime computes it; the more, the larger its errors.
-        constants: what these nodes read that the model does not have.
+        name: the name of the algorithm.
+        nodes: the nodes that replace those of the site, in an order in which they can run.
+        roughness: 0 if every bit is as onnxruntime computes it; larger numbers mean larger errors.
+        constants: constants that these nodes read and that the model does not have.
     """
 
     name: str
@@ -73,13 +73,13 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """Nodes that can be replaced together, and by what.
+    """Nodes that can be replaced together, and their replacements.
 
     Attributes:
-        nodes: their names; what none of them reads depends on some of them and is read by others.
-        ways: any of which computes them.
-        is_small: whether what it gains is largely calls of nodes, which a profiler makes longer, so
-            that only the time of the whole model tells.
+        nodes: the names of the nodes; no path through the graph leaves them and leads back.
+        ways: the replacements, any of which computes the nodes.
+        is_small: whether the gain is largely in calls of nodes, which a profiler makes longer, so
+            that only the time of the whole model is reliable.
     """
 
     nodes: tuple[str, ...]
@@ -88,7 +88,7 @@ class Site:
 
 
 def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model, its nodes renamed so that no two have one name."""
+    """Return a copy of a model whose nodes are renamed so that their names are unique."""
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
     for i, node in enumerate(copied.graph.node):
@@ -97,11 +97,11 @@ def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def with_ways(model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]) -> onnx.ModelProto:
-    """The model with some sites replaced.
+    """Return a copy of a model with some sites replaced.
 
     Args:
-        model: the one whose sites these are.
-        chosen: disjoint sites, and how each shall be computed.
+        model: the model that has the sites.
+        chosen: disjoint sites, each with the way that shall compute it.
     """
     result = onnx.ModelProto()
     result.CopyFrom(model)
@@ -130,10 +130,11 @@ def with_ways(model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]) -> onn
 def _ordered(
     nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], weights: frozenset[str]
 ) -> Iterator[onnx.NodeProto]:
-    """The nodes that some output needs, each after what it reads, else in their order.
+    """Yield the nodes that some output needs, each after its producers, otherwise in their order.
 
-    But those that read one large weight follow each other where they can: onnxruntime runs what a
-    region reads one after the other, and weights that take turns push each other out of the cache.
+    Nodes that read the same large weight follow each other where they can. Onnxruntime runs the
+    producers of a region one after another, and alternating weights evict each other from the
+    cache.
     """
     maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     before = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
@@ -176,7 +177,7 @@ def _ordered(
 
 
 def reads(node: onnx.NodeProto) -> Iterable[str]:
-    """Names of what a node reads, its subgraphs too; each as often as it stands there."""
+    """Yield the names that a node and its subgraphs read, each as often as it occurs."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):

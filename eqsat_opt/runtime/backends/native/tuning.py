@@ -1,7 +1,7 @@
-"""How each site of a model is computed fastest here, with errors that stay in a bound.
+"""Choice of the fastest way for each site of a model on this machine, with bounded errors.
 
-Times of a kernel alone mislead by up to a factor of two, since its weights lie in the caches then;
-so every way is timed inside the whole model.
+Times of a kernel alone mislead by up to a factor of two, since its weights are then in the caches.
+So every way is timed inside the whole model.
 """
 
 from __future__ import annotations
@@ -37,52 +37,54 @@ from eqsat_opt.runtime.source import Feeds, ModelSource
 __all__ = ["NotTuned", "Tuning", "output_error", "sites", "tune"]
 
 _GAIN = 0.97
-"""A site is replaced where that takes less than this share of its time."""
+"""Share of a site's time below which another way replaces it."""
 
 _SEEN = 0.5
-"""Share of the bound that errors may reach on the inputs that are measured. On twenty others they
+"""Share of the bound that errors may reach on the measured inputs. On twenty other inputs errors
 were up to 1.6 times as large: `python -m benchmarks.native errors`."""
 
 _SMALL_US, _TICK_US = 20.0, 2.0
-"""A site of less is judged by the whole model, unless it seems to lose by more than a tick: the
-profiler counts whole microseconds, and makes nodes longer."""
+"""A site of less time is judged by the whole model, unless it seems to lose by more than a tick.
+The profiler counts whole microseconds, and makes nodes slower."""
 
 _PASS_S = 0.5
-"""Seconds of runs for one pass, as far as `_RUNS` allow."""
+"""Seconds of runs for one pass, within the limits of `_RUNS`."""
 
 _RUNS = 4, 12
-"""Runs for one pass, at least and at most; the first of them warms up."""
+"""Least and largest number of runs for one pass; the first run warms up."""
 
 _TRIAL_S = 1.0
-"""Seconds for comparing a model with and without small sites."""
+"""Seconds for the comparison of a model with and without replaced small sites."""
 
 _ROUNDS = 20
-"""Of such a comparison; both models run in each."""
+"""Rounds of such a comparison; both models run in each round."""
 
 _COMPILER_SHARE = 0.7
-"""Of the time that is left."""
+"""Share of the remaining time that the compiler may use."""
 
 
 _PASSES_LEFT = 2
-"""Passes that have to fit before another one begins: itself, and that of all own ways."""
+"""Passes that must fit into the remaining time before a pass begins: the pass itself, and the last
+one, which measures onnxruntime's own ways again."""
 
 
 class NotTuned(Exception):
-    """With the reason, as a sentence without a period."""
+    """Error for a model that is not tuned; the message is a sentence without a period."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What became of the sites of a model.
+    """Result of tuning the sites of a model.
 
     Attributes:
         model: the graph that onnxruntime runs, with sites replaced; for this machine only.
-        algorithms: name of an algorithm to how many sites it computes.
-        n_sites: how many could have been replaced.
-        withdrawn: how many were faster in a way whose errors were too large.
-        error: largest difference from the original's outputs, relative to the maximum of each.
-        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
-        ways: of each of `sites`, the name of the way that computes it; empty for its own.
+        algorithms: the number of sites that each algorithm computes, by its name.
+        n_sites: the number of sites that could have been replaced.
+        withdrawn: the number of sites that were faster in a way whose errors were too large.
+        error: the largest difference from the original's outputs, relative to the maximum of each.
+        note: the reason why some ways could not be tried, as a sentence without a period; empty
+            otherwise.
+        ways: the name of the way of each of `sites`; empty for a site that is not replaced.
     """
 
     model: onnx.ModelProto
@@ -96,7 +98,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class _Choice:
-    """One site: its times by the name of a way, and the way in use; ``None`` is its own."""
+    """A site, its times by the name of a way, and the way in use; ``None`` is its own way."""
 
     site: Site
     own_us: float
@@ -116,7 +118,11 @@ class _Choice:
         return 0 if self.way is None else self.way.roughness
 
     def tried(self) -> _Choice:
-        """The fastest way, for a small site as far as can be told."""
+        """Choose the fastest way.
+
+        The times of a small site are uncertain, so it takes its fastest way unless that clearly
+        loses.
+        """
         if not self.is_small or not self.times_us:
             return self.fastest(math.inf)
         known = (way for way in self.site.ways if way.name in self.times_us)
@@ -125,7 +131,7 @@ class _Choice:
         return replace(self, way=best if may_gain else None)
 
     def fastest(self, below: float) -> _Choice:
-        """The fastest way of less roughness, or its own where none gains."""
+        """Choose the fastest way of roughness under `below`, or the site's own if none gains."""
         known = (w for w in self.site.ways if w.name in self.times_us and w.roughness < below)
         best = min(known, key=lambda way: self.times_us[way.name], default=None)
         gains = best is not None and self.times_us[best.name] < _GAIN * self.own_us
@@ -133,11 +139,11 @@ class _Choice:
 
 
 def sites(model: onnx.ModelProto, options: OrtOptions) -> tuple[Site, ...]:
-    """All sites of a graph as onnxruntime optimises it here, its nodes with names; disjoint.
+    """Return all sites of a graph, which are disjoint.
 
     Args:
-        model: the graph.
-        options: how it is run as it is.
+        model: a graph as onnxruntime optimises it on this machine, with named nodes.
+        options: the options that run the graph unchanged.
     """
     block = nchwc_block()
     planes = (*convolutions(model, block), *grouped_convolutions(model, block))
@@ -163,14 +169,14 @@ def tune(
 
     Args:
         model: a portable model.
-        options: how it is run.
-        trials: inputs, the first of which are those that are timed, with the outputs that the
-            original has there.
-        max_error: bound on `output_error`; 0 allows only what computes as onnxruntime does.
-        deadline: what is not measured by then keeps its own kernel.
+        options: the options that run it.
+        trials: inputs with the outputs of the original model; the first of them are timed.
+        max_error: the bound on `output_error`; 0 allows only ways that compute every bit as
+            onnxruntime does.
+        deadline: the end of measuring; a site that is not measured by then keeps its own kernel.
 
     Raises:
-        NotTuned: there is nothing to gain, or no time.
+        NotTuned: there is nothing to gain, or not enough time.
         RuntimeFailed: onnxruntime refuses the model, or there are no kernels.
     """
     as_is = replace(with_kernels(options), data_folder="")
@@ -215,7 +221,7 @@ def _with_note(why: str, note: str) -> str:
 
 
 def _exact(found: Sequence[Site]) -> tuple[Site, ...]:
-    """What computes every bit as onnxruntime does."""
+    """Return the sites with only those ways that compute every bit as onnxruntime does."""
     exact = (replace(s, ways=tuple(way for way in s.ways if not way.roughness)) for s in found)
     kept = tuple(site for site in exact if site.ways)
     if not kept:
@@ -234,7 +240,7 @@ def _measured(
     feeds: Feeds,
     deadline: Deadline,
 ) -> tuple[_Choice, ...]:
-    """The fastest way of each; in each pass every site tries its next one."""
+    """Choose the fastest way of each site; in each pass, every site runs its next way."""
     start = time.perf_counter()
     own = node_times_us(optimized, options, feeds, runs=_RUNS[0], deadline=deadline)
     run_s, spent_s = max(sum(own.values()) / 1e6, 1e-6), time.perf_counter() - start
@@ -274,10 +280,11 @@ def _paying(
     feeds: Feeds,
     deadline: Deadline,
 ) -> tuple[_Choice, ...]:
-    """Small sites are replaced only where that makes the whole model faster.
+    """Replace small sites only where that makes the whole model faster.
 
-    Those of one algorithm are tried together, then the half of them that gains most by the
-    profiler, and so on; regions come first, since what they leave is judged by what is left.
+    The small sites of one algorithm are tried together, then the half of them that gains most
+    according to the profiler, and so on. Regions come first, since the other sites are judged in
+    the model that the regions leave.
     """
     families: dict[str, list[int]] = defaultdict(list)
     for i, one in enumerate(choices):
@@ -306,7 +313,7 @@ def _time_ratio(
     feeds: Feeds,
     deadline: Deadline,
 ) -> float:
-    """Time of a model relative to that of another: the median of runs that take turns."""
+    """Return the time of a model relative to another: the median over alternating runs."""
     calls = [OrtSession(model, options).bind(feeds) for model in (one, other)]
     start = time.perf_counter()
     for call in calls * 2:
@@ -334,9 +341,10 @@ def _within(
     max_error: float,
     deadline: Deadline,
 ) -> tuple[tuple[_Choice, ...], float]:
-    """Choices whose error is within the bound: those that gain least become milder first.
+    """Return choices whose error is within the bound, and that error.
 
-    How many have to is found by doubling, and then between the last two by halves.
+    The roughest choices become milder first, and of equally rough ones those that gain least. The
+    number of steps is found by doubling, then by bisection between the last two.
     """
     ladder = _milder(choices)
     errors: dict[int, float] = {}
@@ -368,7 +376,7 @@ def _within(
 
 
 def _milder(choices: Sequence[_Choice]) -> list[tuple[_Choice, ...]]:
-    """The choices, and with one after another made milder, until all are onnxruntime's own."""
+    """Return the choices after each step in which one becomes milder, until none is replaced."""
     ladder = [tuple(choices)]
     while True:
         kept = list(ladder[-1])
@@ -381,9 +389,9 @@ def _milder(choices: Sequence[_Choice]) -> list[tuple[_Choice, ...]]:
 
 
 def output_error(outputs: Sequence[Any], expected: Sequence[Any]) -> float:
-    """The largest difference of any output, relative to the largest value that it should have.
+    """Return the largest difference of any output, relative to its largest expected value.
 
-    Whatever is no tensor of numbers, or no number, has to be equal; if it is not, the error is
+    All values other than finite floating-point numbers have to be equal; otherwise the error is
     infinite.
     """
     if len(outputs) != len(expected):

@@ -1,7 +1,8 @@
 """The threads of the library that computes products for NumPy.
 
-A launch of a plan runs on one thread, while OpenBLAS takes all cores of the machine by itself. It
-is told so around each product and told otherwise again, since the rest of the process is not ours.
+A launch of a plan runs on one thread, while OpenBLAS uses all cores of the machine by default. Its
+number of threads is set to one around each product and restored afterwards, since the rest of the
+process is not ours.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 __all__ = ["on_one_thread"]
 
 _MAPS = Path("/proc/self/maps")
-"""What a process of Linux has loaded; elsewhere threads stay as the user set them."""
+"""Linux's list of the libraries in a process; elsewhere threads stay as the user set them."""
 
 _NAMES = tuple(
     (f"{prefix}openblas_get_num_threads{suffix}", f"{prefix}openblas_set_num_threads{suffix}")
@@ -27,12 +28,12 @@ _NAMES = tuple(
 
 @cache
 def _libraries() -> tuple[tuple[Callable[[], int], Callable[[int], Any]], ...]:
-    """What reads and sets the threads of each OpenBLAS of this process."""
+    """Return functions that read and set the threads of each OpenBLAS in this process."""
     found = []
     for path in _loaded():
         try:
             library = ctypes.CDLL(path)
-        except OSError:  # it was replaced on disk, say
+        except OSError:  # for example, it was replaced on disk
             continue
         for names in _NAMES:
             if all(hasattr(library, name) for name in names):
@@ -58,10 +59,10 @@ _before: list[tuple[Callable[[int], Any], int]] = []
 
 
 def on_one_thread(run: Callable[[], None]) -> None:
-    """Run something with products on the calling thread alone; a few µs on top.
+    """Run products on the calling thread alone; this adds a few µs.
 
-    The number of threads is one for the whole process. Where several threads of a plan compute
-    products, the first of them sets it, and the last one that ends sets what was before.
+    The number of threads is a setting of the whole process. If several threads of a plan compute
+    products, the first of them sets it, and the last one to end restores it.
     """
     global _running
     with _lock:

@@ -1,4 +1,4 @@
-"""Launches in NumPy: whatever the registry knows, in any strides, without a workspace."""
+"""Launches in NumPy: every operator of the registry, in any strides, without a workspace."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ __all__ = ["NumpyLauncher"]
 
 
 class NumpyLauncher:
-    """Evaluates bodies by the registry."""
+    """Launcher that evaluates bodies with the operator registry."""
 
     name = "numpy"
 
     def version(self) -> str:
-        """Of NumPy."""
+        """Return the version of NumPy."""
         return f"numpy {np.__version__}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """None: NumPy allocates what it needs."""
+        """Return 0: NumPy allocates what it needs."""
         return 0
 
     def build(self, launch: Launch, bound: Bound) -> _Evaluation | _Product:
-        """The evaluation on this memory.
+        """Build the evaluation on this memory.
 
         Raises:
             RuntimeFailed: the algorithm is unknown.
@@ -63,14 +63,14 @@ class _Evaluation:
             results = evaluate_kernel(self.launch.body, self.bound.reads)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise RuntimeFailed(f"launch {self.name!r} failed: {error}") from error
-        # A plan writes nothing over what the same launch reads, so there is nothing to save.
+        # A plan never writes over what the same launch reads, so no operand needs a copy.
         for target, result in zip(self.bound.writes, results, strict=True):
             np.copyto(target, result)
 
 
 @dataclass(frozen=True, eq=False)
 class _Product:
-    """One with products in it: these run on one thread, as everything in a plan does."""
+    """An evaluation with products, which run on one thread, like everything in a plan."""
 
     evaluation: _Evaluation
 

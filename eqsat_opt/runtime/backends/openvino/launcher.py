@@ -1,4 +1,4 @@
-"""Launches in OpenVINO: a compiled model for each, whose tensors lie in memory of the plan."""
+"""Launches in OpenVINO: a compiled model for each, with its tensors in the memory of the plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["OpenVinoLauncher"]
 
 
 class OpenVinoLauncher:
-    """Compiles bodies, one thread each.
+    """Launcher that compiles each body for one thread.
 
     Raises:
         PlanError: the package is missing.
@@ -31,18 +31,18 @@ class OpenVinoLauncher:
             raise PlanError(why)
 
     def version(self) -> str:
-        """Of the package."""
+        """Return the version of the package."""
         return f"openvino {OpenVinoRuntime().facts()['openvino']}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """None: what has gaps is copied to memory of the launch."""
+        """Return 0: tensors with gaps are copied to memory that the launch owns."""
         return 0
 
     def build(self, launch: Launch, bound: Bound) -> _Compiled:
-        """The compiled body on this memory.
+        """Build the compiled body on this memory.
 
         Raises:
             RuntimeFailed: OpenVINO is missing or refuses the body, or the algorithm is unknown.
@@ -59,7 +59,7 @@ class OpenVinoLauncher:
 
 
 class _Compiled:
-    """A launch on its memory."""
+    """A compiled launch on its memory."""
 
     def __init__(self, launch: Launch, bound: Bound) -> None:
         self.name = launch.name

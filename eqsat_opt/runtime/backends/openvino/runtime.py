@@ -28,11 +28,11 @@ _PACKAGE, _TELEMETRY = "openvino", "openvino_telemetry"
 _CONFIGURATION = {
     "PERFORMANCE_HINT": "LATENCY",
     "NUM_STREAMS": 1,
-    # By default bfloat16, where the processor has it.
+    # The default is bfloat16 if the processor has it.
     "INFERENCE_PRECISION_HINT": "f32",
-    # Neither are products quantised as they come.
+    # In this mode products are not quantised at run time either.
     "EXECUTION_MODE_HINT": "ACCURACY",
-    # Pinned threads would all wait for one core beside another process that pins its own.
+    # Pinned threads would all wait for one core if another process pins its threads as well.
     "ENABLE_CPU_PINNING": False,
     "CACHE_DIR": "",
 }
@@ -44,28 +44,28 @@ _TYPES = frozenset(
         TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
     }
 )  # fmt: skip
-"""Element types that it takes and returns as they are. It computes float64 in float32."""
+"""Element types that OpenVINO takes and returns unchanged. It computes float64 in float32."""
 
 _MOST_DETAIL = 300
 
 
 class OpenVinoRuntime:
-    """Compiles a model for the CPU; models with operators that it lacks are refused."""
+    """Runtime that compiles models for the CPU, and refuses those with operators that it lacks."""
 
     name = "openvino"
 
     def missing(self) -> str:
-        """That the package is not installed."""
+        """Return a message if the package is not installed; empty if it is."""
         if find_spec(_PACKAGE) is None or not _version():
             return "openvino is not installed; install it with pip install 'eqsat-opt[openvino]'"
         return ""
 
     def facts(self) -> Mapping[str, str | int]:
-        """The version of the package."""
+        """Return the version of the package."""
         return {"openvino": _version()}
 
     def settings(self, model: ModelSource, custom_ops: Sequence[str] = ()) -> Sequence[Setting]:
-        """None: it tunes itself."""
+        """Return no settings: OpenVINO tunes itself."""
         del model, custom_ops
         return ()
 
@@ -76,10 +76,10 @@ class OpenVinoRuntime:
         setting: Setting,
         custom_ops: Sequence[str] = (),
     ) -> OpenVinoSession:
-        """A compiled model.
+        """Compile a model.
 
         Raises:
-            RuntimeFailed: the package is missing, or refuses the model, or there is a setting.
+            RuntimeFailed: the package is missing, or refuses the model, or a setting is given.
         """
         del custom_ops  # built for onnxruntime; a model that needs them is refused below
         if why := self.missing():
@@ -93,7 +93,7 @@ class OpenVinoSession:
     """A model compiled by OpenVINO, with inputs and outputs by the names of the model.
 
     Raises:
-        RuntimeFailed: OpenVINO refuses the model, or makes another interface of it.
+        RuntimeFailed: OpenVINO refuses the model, or changes its inputs or outputs.
     """
 
     def __init__(self, model: ModelSource, threads: int) -> None:
@@ -112,7 +112,7 @@ class OpenVinoSession:
             self._compiled = core.compile_model(core.read_model(source), "CPU", configuration)
             precision = self._compiled.get_property("INFERENCE_PRECISION_HINT")
             self._idle = [self._compiled.create_infer_request()]
-        except Exception as error:  # it raises RuntimeError for everything
+        except Exception as error:  # OpenVINO raises RuntimeError for everything
             raise _failure("OpenVINO refuses the model", error) from error
         if precision != openvino.Type.f32:
             raise RuntimeFailed(f"OpenVINO would compute in {precision}, not in float32")
@@ -131,14 +131,14 @@ class OpenVinoSession:
         return tuple(value.name for value in self._outputs)
 
     def run(self, feeds: Feeds) -> list[Any]:
-        """All outputs, in order; fresh arrays.
+        """Compute all outputs, in order, as fresh arrays.
 
         Raises:
             RuntimeFailed: an input is missing, unknown or does not fit, or a kernel failed.
         """
         if unknown := set(feeds) - set(self.input_names):
             raise RuntimeFailed(f"the model has no input {min(unknown)!r}")
-        # A request serves one run at a time, and a session may be asked by several threads.
+        # A request serves one run at a time, and several threads may use a session.
         request = self._idle.pop() if self._idle else self._compiled.create_infer_request()
         try:
             self._bound(request, feeds)()
@@ -156,10 +156,10 @@ class OpenVinoSession:
         return self._bound(self._compiled.create_infer_request(), feeds)
 
     def bind_all(self, feeds: Feeds, results: Sequence[Any]) -> Callable[[], None]:
-        """Fix the inputs and where outputs are written: dense arrays that are written to as well.
+        """Fix the inputs, and the dense arrays that outputs are written to.
 
         Raises:
-            RuntimeFailed: an input is missing or does not fit, or an output does not.
+            RuntimeFailed: an input is missing or does not fit, or an output does not fit.
         """
         request = self._compiled.create_infer_request()
         run = self._bound(request, feeds)
@@ -183,12 +183,12 @@ class OpenVinoSession:
             if value.name not in feeds:
                 raise RuntimeFailed(f"no value is given for input {value.name!r}")
             array = np.asarray(feeds[value.name])
-            # It would take a vector of one element for a scalar and the like.
+            # OpenVINO would accept similar shapes, such as a vector of one element for a scalar.
             if array.dtype != _dtype(value) or not _fits(array.shape, value):
                 raise RuntimeFailed(
                     f"input {value.name!r} does not take {array.dtype}{list(array.shape)}"
                 )
-            # It shares the memory of what it is given, and asks for the right to write there.
+            # OpenVINO shares the memory of an input, which therefore has to be writable.
             is_fit = array.flags.c_contiguous and array.flags.writeable
             values.append(array if is_fit else array.copy(order="C"))
         try:
@@ -218,13 +218,13 @@ def _version() -> str:
 
 
 def _loaded() -> Any:
-    """The package, without its telemetry if nobody has loaded that before."""
+    """Import the package, without its telemetry unless that is already loaded."""
     is_ours = _TELEMETRY not in sys.modules
     if is_ours:
-        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # an import of it fails
+        sys.modules[_TELEMETRY] = None  # type: ignore[assignment]  # makes its import fail
     try:
         import openvino
-    except Exception as error:  # a library that is missing is no ImportError everywhere
+    except Exception as error:  # a missing library is not an ImportError everywhere
         raise _failure("OpenVINO cannot be loaded", error) from error
     finally:
         if is_ours:
@@ -241,10 +241,10 @@ def _source(model: ModelSource) -> str | bytes:
 def _ports(
     ports: Sequence[Any], values: Sequence[onnx.ValueInfoProto], what: str, in_order: bool = False
 ) -> dict[str, Any]:
-    """OpenVINO's inputs or outputs by the names of the model.
+    """Return OpenVINO's inputs or outputs by the names of the model.
 
     Raises:
-        RuntimeFailed: they are others, or of another rank.
+        RuntimeFailed: their names or ranks differ from those of the model.
     """
     names = [value.name for value in values]
     found: dict[str, Any] = {}
@@ -271,7 +271,7 @@ def _dtype(value: onnx.ValueInfoProto) -> np.dtype[Any]:
 
 
 def _fits(shape: Sequence[int], value: onnx.ValueInfoProto) -> bool:
-    """Whether a shape is one that the model declares."""
+    """Return whether a shape fits the one that the model declares."""
     if not value.type.tensor_type.HasField("shape"):
         return True
     dims = value.type.tensor_type.shape.dim

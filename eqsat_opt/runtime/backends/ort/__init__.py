@@ -1,3 +1,3 @@
-"""onnxruntime on a CPU: its sessions, what it fuses, and what its kernels cost."""
+"""onnxruntime on a CPU: its sessions, its fusions, and the prices of its kernels."""
 
 __all__: list[str] = []

@@ -1,7 +1,8 @@
-"""Does the runtime take a model, and if not, is the model to blame or the runtime?
+"""Validity of models, judged by whether onnxruntime loads them.
 
-What onnxruntime refuses is not valid, unless it only lacks something: a kernel, a library of
-operators, an operator set newer than itself. Such a model may be right and is kept.
+A model that onnxruntime refuses is not valid, unless onnxruntime only lacks something to run it: a
+kernel, a library of operators, or an operator set newer than itself. Such a model may be valid and
+is kept.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PREFIXES = re.compile(
 )
 _UNREGISTERED = re.compile(r"No Op registered for (.*) with domain_version of (\d+)", re.DOTALL)
 _UNKNOWN = re.compile(r"(?:^|: )([^\s:]*):([^\s:(]*)\(-?\d+\) is not a registered function/op")
-# What it says of newer versions of operators than its own, and of operators that it writes out.
+# Errors for versions of operators that are newer than its own, and for operators that it expands.
 _ATTRIBUTE = re.compile(r"Unrecognized attribute: (\S+) for operator (\S+)")
 _TYPED = re.compile(r"(?:Optype|of operator) \((\w+)\)")
 _LACKING = re.compile(
@@ -43,13 +44,14 @@ _LACKING = re.compile(
 
 
 def require_valid(model: ModelSource, options: OrtOptions, deadline: Deadline | None = None) -> str:
-    """Load a model into the runtime once, as it stands.
+    """Load a model into the runtime once, without optimising it.
 
-    The runtime writes out all functions, which may call one another any number of times. A model
-    of which that would take longer than there is time is not loaded.
+    The runtime inlines all functions, which may call one another any number of times. A model is
+    not loaded if inlining would take longer than the time left.
 
     Returns:
-        What the runtime lacks to run the model, as a sentence; empty if it takes it.
+        A sentence that names the thing that the runtime lacks to run the model; empty if it accepts
+        the model.
 
     Raises:
         ModelError: the model is not valid.
@@ -94,17 +96,17 @@ def _is_lacking(error: RuntimeFailed, text: str, model: ModelSource) -> bool:
         schema = standard_schema(unknown[2], version)
         return schema is not None and unknown[1] in schema.attributes
     if (typed := _TYPED.search(text)) and typed[1] not in _operators(structure):
-        return True  # one of those that the runtime writes another operator with
+        return True  # the runtime expands another operator into this one
     return bool(_LACKING.search(text))
 
 
 def _writing_out_s(nodes: int) -> float:
-    """About how long the runtime takes; measured, it grows faster than the number of nodes."""
+    """Estimate the seconds of inlining; measured times grow faster than the number of nodes."""
     return 2.5e-5 * nodes + (nodes / 40_000) ** 2
 
 
 def _written_out(model: onnx.ModelProto) -> int:
-    """Nodes of all functions that are called, as often as they are."""
+    """Count the nodes of all called functions, once for each call."""
     bodies = {(one.domain, one.name): one.node for one in model.functions}
 
     @cache
@@ -125,13 +127,13 @@ def _name(node: onnx.NodeProto) -> tuple[str, str]:
 
 
 def _operators(model: onnx.ModelProto) -> set[str]:
-    """Types of all nodes, those of nested graphs and of functions too."""
+    """Return the types of all nodes, including those of nested graphs and of functions."""
     every = (*model.graph.node, *(node for one in model.functions for node in one.node))
     return {node.op_type for node in _all_nodes(every)}
 
 
 def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """With those of nested graphs."""
+    """Yield all nodes, including those of nested graphs."""
     pending = [*nodes]
     while pending:
         node = pending.pop()
@@ -142,7 +144,7 @@ def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def _readable(text: str) -> str:
-    """The runtime's reason, with the node it speaks of in front and without its own terms."""
+    """Return the runtime's reason, with its node in front and without the runtime's own terms."""
     text = _IN_NODE.sub(lambda m: f"{_label(m[1], m[2])}: ", text)
     text = _NODE.sub(lambda m: f"{_label(m[1], m[2])}: ", text)
     text = _UNREGISTERED.sub(lambda m: f"operator set {m[2]} has no operator '{m[1]}'", text)

@@ -40,36 +40,36 @@ BLOCKED = CarriedForm(
     passers=frozenset({"Slice"}),
     holds=_is_image,
 )
-"""Channels in blocks of the vector width."""
+"""onnxruntime's blocked layout: channels in blocks of the vector width."""
 
 
 class OrtBackend:
-    """Runs every operator of the registry, each kernel in the one way that onnxruntime chooses."""
+    """Backend of all operators in the registry, each in the one way that onnxruntime chooses."""
 
     name = "ort"
 
     def version(self) -> str:
-        """That of the package."""
+        """Return the version of the package."""
         return f"onnxruntime {ort_version()}"
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """What its graph optimiser fuses."""
+        """Return the patterns that onnxruntime's graph optimiser fuses."""
         return ort_patterns()
 
     def carried(self) -> Sequence[CarriedForm]:
-        """Its blocked layout."""
+        """Return onnxruntime's blocked layout."""
         return (BLOCKED,)
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """One: what is fast is known to onnxruntime alone."""
+        """Return the default alone: onnxruntime decides which algorithm is fast."""
         del kernel
         return (DEFAULT,)
 
     def request(self, offer: Offer) -> bytes:
-        """A serialised model of one kernel, with conversions around it where it stands amid blocks.
+        """Serialise a model of one kernel, between conversions if it reads or writes blocks.
 
         Raises:
-            EqsatError: ONNX cannot say it.
+            EqsatError: ONNX cannot express the kernel.
         """
         body = offer.body
         model = export_kernel(body)
@@ -81,5 +81,5 @@ class OrtBackend:
         return bytes(surrounded.SerializeToString())
 
     def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
-        """Time inside a session, in blocked layout where onnxruntime takes it."""
+        """Measure a kernel inside a session, in blocked layout if onnxruntime chooses that."""
         return measure_kernel(onnx.load_model_from_string(request), threads, budget_s=budget_s)

@@ -1,4 +1,4 @@
-"""How many channels onnxruntime puts into a block on this machine."""
+"""Number of channels in a block of onnxruntime's blocked layout on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["nchwc_block"]
 
 @lru_cache(maxsize=1)
 def nchwc_block() -> int:
-    """Channels per block in onnxruntime's blocked layout here; 1 if it has none."""
+    """Return the channels per block in onnxruntime's blocked layout here; 1 if it has no blocks."""
     try:
         session = OrtSession(reorder_in_model((1, 4, 1, 1)), OrtOptions(1, level="disabled"))
         feeds = {name: np.zeros((1, 4, 1, 1), np.float32) for name in session.input_names}

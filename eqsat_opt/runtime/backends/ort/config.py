@@ -24,19 +24,19 @@ _LEVEL = "graph_optimization_level"
 
 
 def with_level(level: str, value: str = "") -> str:
-    """The value of :data:`ORT_CONFIG` that asks for a level, and else for what it asked before."""
+    """Return a value of :data:`ORT_CONFIG` that asks for a level and keeps all other requests."""
     config = _parse(value)
     return json.dumps({**config, _OPTIONS: {**config.get(_OPTIONS, {}), _LEVEL: _CODES[level]}})
 
 
 def level_in(model: ModelSource) -> OptimizationLevel:
-    """The level that a model asks for, ``all`` if it asks for none."""
+    """Return the level that a model asks for; ``all`` if it asks for none."""
     properties = {entry.key: entry.value for entry in read_structure(model).metadata_props}
     return level_of(properties.get(ORT_CONFIG, ""))
 
 
 def level_of(value: str) -> OptimizationLevel:
-    """The level that a value of :data:`ORT_CONFIG` asks for, ``all`` if it asks for none."""
+    """Return the level that a value of :data:`ORT_CONFIG` asks for; ``all`` if it asks for none."""
     code = _parse(value).get(_OPTIONS, {}).get(_LEVEL)
     for level in get_args(OptimizationLevel):
         if _CODES.get(level) == code:
@@ -45,12 +45,12 @@ def level_of(value: str) -> OptimizationLevel:
 
 
 def default_level(model: ModelSource) -> OptimizationLevel:
-    """The level at which a session without options runs a model."""
+    """Return the level at which a session without options runs a model."""
     return level_in(model) if os.environ.get(READS_CONFIG) == "1" else "all"
 
 
 def _parse(value: str) -> dict[str, Any]:
-    """What is no configuration asks for nothing."""
+    """Parse a configuration; text that is not a configuration asks for nothing."""
     try:
         config = json.loads(value)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Launches in onnxruntime: a session for each, bound once to the memory of the plan.
 
-A body may be a whole graph. What is strided is packed into the workspace before the session runs,
-and unpacked from it afterwards; onnxruntime reads and writes dense tensors only.
+A body may be a whole graph. onnxruntime reads and writes dense tensors only, so strided tensors are
+packed into the workspace before the session runs, and unpacked from it afterwards.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _OPTIONS = OrtOptions(threads=1, spinning=False)
 
 
 class OrtLauncher:
-    """Sessions on one thread, unless the algorithm says more.
+    """Launcher of sessions on one thread, unless the algorithm asks for more.
 
-    Idle threads of several sessions would take each other's cores: they never spin, but where one
-    session is the whole plan, as `eqsat_opt.session` has it.
+    Idle threads of several sessions would take each other's cores. So they spin only if one session
+    is the whole plan, as in `eqsat_opt.session`.
     """
 
     name = "ort"
 
     def version(self) -> str:
-        """Of onnxruntime."""
+        """Return the version of onnxruntime."""
         return f"onnxruntime {ort_version()}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """Room for a dense copy of each strided operand and result."""
+        """Return the bytes of a dense copy of each strided operand and result."""
         total = 0
         for name, const in _used(launch):
             buffer = buffers[name]
@@ -53,7 +53,7 @@ class OrtLauncher:
         return total
 
     def build(self, launch: Launch, bound: Bound) -> Segment:
-        """The session on this memory.
+        """Build the session on this memory.
 
         Raises:
             RuntimeFailed: onnxruntime refuses the body, its weights are too large for one session,
@@ -69,12 +69,12 @@ class OrtLauncher:
 _MOST_THREADS = 1024
 
 WITHOUT_SPINNING = "without spinning"
-"""After the number of threads: of a session that is not the only one of its plan, so that its idle
-threads would take the cores of what runs next."""
+"""Words after the number of threads in the algorithm of a session that is not the only one of its
+plan: spinning idle threads would take the cores of the next launch."""
 
 
 def _options(launch: Launch) -> OrtOptions:
-    """What the algorithm of a launch says: ``default``, or how many threads it uses."""
+    """Return the options of a launch's algorithm: ``default``, or a number of threads."""
     if launch.algorithm == "default":
         return _OPTIONS
     count, _, rest = launch.algorithm.partition(" ")
@@ -89,7 +89,7 @@ def _options(launch: Launch) -> OrtOptions:
 
 
 _MOST_BYTES = 2_000_000_000
-"""Of the weights of one session; protobuf messages end at 2 GiB."""
+"""Largest size of the weights of one session; protobuf messages are limited to 2 GiB."""
 
 
 def _require_room(launch: Launch, reads: Sequence[Array]) -> None:
@@ -103,7 +103,7 @@ def _require_room(launch: Launch, reads: Sequence[Array]) -> None:
 
 
 def _used(launch: Launch) -> list[tuple[str, bool]]:
-    """The buffers of a launch, and whether each is a constant, which a session holds itself."""
+    """Return the buffers of a launch, and whether each is a constant, which a session holds."""
     reads = zip(launch.reads, (operand.const for operand in launch.body.operands), strict=True)
     return [*reads, *((name, False) for name in launch.writes)]
 
@@ -122,14 +122,14 @@ class _Copy:
 
 
 def segment_model(launch: Launch, reads: Sequence[Array]) -> onnx.ModelProto:
-    """What a session of a launch computes.
+    """Build the model that the session of a launch runs.
 
     Args:
         launch: the launch.
-        reads: its operands; of these the constants are in the model.
+        reads: the operands of the launch; the constants among them become part of the model.
 
     Raises:
-        RuntimeFailed: its weights are too large for one session.
+        RuntimeFailed: the weights are too large for one session.
     """
     _require_room(launch, reads)
     return session_model(launch, reads)
@@ -140,9 +140,9 @@ class Segment:
 
     Args:
         launch: the launch.
-        bound: its memory.
-        model: that computes it, with the names of `segment_model`.
-        options: of the session.
+        bound: the memory of the launch.
+        model: the model that computes it, with the names of `segment_model`.
+        options: the options of the session.
 
     Raises:
         RuntimeFailed: onnxruntime refuses the model.
@@ -174,7 +174,7 @@ class Segment:
             self._binding.bind_ortvalue_output(name, self._value(dense, types[name]))
 
     def _dense(self, array: Array, copies: list[_Copy], *, reading: bool) -> Array:
-        """The array, or a dense place in the workspace that stands for it."""
+        """Return the array, or a dense part of the workspace in its place."""
         if array.flags.c_contiguous:
             return array
         begin, end = self._used, self._used + array.nbytes

@@ -1,8 +1,8 @@
 """Price of one kernel as onnxruntime really runs it.
 
-That is after its graph optimiser, in its blocked layout, without the conversions at the boundary
-(they belong to the edge of a chain and not to each kernel), and less what the call of a session
-costs. Sums of such prices predict whole models to 2–10 %.
+A kernel is measured after graph optimisation, in onnxruntime's blocked layout, without the
+conversions at the boundary (they belong to the edge of a chain and not to each kernel), and less
+the cost of the call of a session. Sums of such prices predict whole models to 2–10 %.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from eqsat_opt.runtime.source import Feeds
 __all__ = ["MIN_KERNEL_US", "blocked_form", "measure_kernel", "session_overhead_us"]
 
 MIN_KERNEL_US = 0.05
-"""No kernel is priced below this, whatever remains after the overhead."""
+"""Lowest price of a kernel, whatever remains after the overhead is subtracted."""
 
-# Within a graph these only give a buffer another shape; alone they would have to copy it.
+# Within a graph these operators only give a buffer another shape; alone they would copy it.
 _ALIASING_OPS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
 
@@ -65,7 +65,7 @@ def measure_kernel(model: onnx.ModelProto, threads: int, *, budget_s: float = 0.
 
 @lru_cache(maxsize=8)
 def session_overhead_us(threads: int) -> float:
-    """Time of calling a session that does (almost) nothing; measured once per process."""
+    """Measure the time to call a session that does (almost) nothing, once per process."""
     tensor = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
     graph = helper.make_graph(
@@ -79,9 +79,9 @@ def session_overhead_us(threads: int) -> float:
 def blocked_form(
     model: onnx.ModelProto, feeds: Feeds, options: OrtOptions
 ) -> tuple[onnx.ModelProto, Feeds] | None:
-    """The kernel alone in blocked layout, with inputs; None where there is no such form.
+    """Return the kernel alone in blocked layout, with inputs; None if there is no such form.
 
-    It is a graph as onnxruntime optimises it, to be run at the level "disabled".
+    The kernel is a graph as onnxruntime optimises it, to be run at the level "disabled".
     """
     if not is_layout_sensitive(model):
         return None

@@ -1,9 +1,9 @@
-"""Surgery on graphs in onnxruntime's blocked layout (NCHWc).
+"""Transformation of graphs in onnxruntime's blocked layout (NCHWc).
 
 onnxruntime runs chains of convolutions and pools with channels in blocks of the vector width, and
 converts at the ends of a chain. A kernel measured alone would pay both conversions and could not
-take a residual in blocked form; here such a kernel gets a neighbourhood to be optimised in, and
-the neighbourhood and the conversions at its boundary are cut off again.
+take a residual in blocked form. Here such a kernel is optimised together with added neighbours, and
+the neighbours and the conversions at the boundary are then removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 NCHWC_DOMAIN = "com.microsoft.nchwc"
 
-# Only these start a blocked chain; all other operators merely keep one going.
+# Only these operators start a blocked chain; all others can only continue one.
 _CHAIN_STARTERS = frozenset(
     ("Conv", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 )
@@ -43,7 +43,7 @@ class BlockedKernel:
 
     Attributes:
         model: the graph that remains; its inputs and outputs have no shapes.
-        input_names: inputs of `model`; values of the uncut graph.
+        input_names: the inputs of `model`, which are values of the uncut graph.
     """
 
     model: onnx.ModelProto
@@ -51,19 +51,20 @@ class BlockedKernel:
 
 
 def is_layout_sensitive(model: onnx.ModelProto) -> bool:
-    """Whether onnxruntime may run (part of) the model in its blocked layout."""
+    """Return whether onnxruntime may run (part of) the model in its blocked layout."""
     return any(node.op_type in _CHAIN_STARTERS for node in model.graph.node)
 
 
 def has_blocked_kernels(optimized: onnx.ModelProto) -> bool:
-    """Whether onnxruntime did choose the blocked layout."""
+    """Return whether onnxruntime did choose the blocked layout."""
     return any(node.domain == NCHWC_DOMAIN for node in optimized.graph.node)
 
 
 def add_neighbours(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Put a producer of blocked data before each residual input.
 
-    The producer is a 1×1 convolution with a Relu: one without would itself swallow the addition.
+    The producer is a 1×1 convolution with a Relu; without the Relu, onnxruntime would fuse the
+    addition into the producer.
 
     Returns:
         The extended copy, and the inputs that got a producer.
@@ -113,7 +114,7 @@ def cut_neighbourhood(
     """Remove the producers of `add_neighbours` and the conversions of inputs and outputs.
 
     Args:
-        optimized: what onnxruntime made of the extended model.
+        optimized: the extended model as onnxruntime optimised it.
         neighbours: the inputs that got a producer.
 
     Returns:
@@ -164,21 +165,21 @@ def cut_neighbourhood(
 
 
 def reorder_in_model(shape: Sequence[int]) -> onnx.ModelProto:
-    """Conversion of an NCHW tensor of `shape` into the blocked layout."""
+    """Build a model that converts an NCHW tensor of `shape` into the blocked layout."""
     return _reorder("ReorderInput", shape)
 
 
 def reorder_out_model(shape: Sequence[int], block: int) -> onnx.ModelProto:
-    """Conversion back to an NCHW tensor of `shape` from channels in blocks of `block`."""
+    """Build a model that converts blocks of `block` channels to an NCHW tensor of `shape`."""
     batch, channels, *spatial = shape
     padded = -(-channels // block) * block
     return _reorder("ReorderOutput", (batch, padded, *spatial), channels=channels)
 
 
 def between_reorders(model: onnx.ModelProto, block: int) -> onnx.ModelProto:
-    """`model` with its rank-4 float inputs arriving blocked and its outputs leaving blocked.
+    """Return `model` with blocked layout for its rank-4 float inputs and its outputs.
 
-    So runs what has no blocked form between convolutions, a Split for instance.
+    Operators without a blocked form, such as Split, run like this between convolutions.
     """
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
@@ -229,7 +230,7 @@ def _reorder(op_type: str, shape: Sequence[int], channels: int | None = None) ->
 
 
 def _follow_producer(nodes: list[onnx.NodeProto], name: str) -> str | None:
-    """Take the nodes of the producer behind input `name` out of `nodes`; what it produced."""
+    """Remove the producer that reads input `name` from `nodes`, and return its result's name."""
     value = name
     for op_types in (_REORDERS, ("Conv", "FusedConv"), ("Relu",)):
         users = [node for node in nodes if value in node.input]

@@ -1,4 +1,4 @@
-"""What onnxruntime's CPU provider fuses beyond single operators."""
+"""Patterns that onnxruntime's CPU provider fuses beyond single operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eqsat_opt.runtime.backends.shared.epilogues import (
 __all__ = ["ACTIVATIONS", "ort_patterns"]
 
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
-"""What onnxruntime appends to a convolution on CPU."""
+"""Activations that onnxruntime fuses into a convolution on a CPU."""
 
 _AFTER_PRODUCTS = ("Relu", "Sigmoid", "Tanh")
 
@@ -27,7 +27,7 @@ _X = Var("x")
 
 
 def _literal(name: str, value: float) -> tuple[Term, Condition]:
-    """A number up to rounding, of any element type."""
+    """Return a scalar of any element type, and the condition that it is near a value."""
     return ops.Scalar(value=attr(name), dtype=attr("dtype")), near(attr(name), value)
 
 
@@ -46,7 +46,7 @@ def _gelus() -> Iterator[KernelPattern]:
 
 
 def _is_row(c: Var) -> tuple[Condition, ...]:
-    """A constant of two to six axes, of which all but the last have an extent of 1."""
+    """Return the conditions on a constant of two to six axes, all but the last of extent 1."""
     last = c.rank - 1
     others = 0, last // 3, last // 2, 2 * last // 3, last - 1
     return *along(c, last, _X.dim(_X.rank - 1), *others), c.rank <= 6
@@ -77,10 +77,10 @@ def _attentions() -> Iterator[KernelPattern]:
 
 @cache
 def ort_patterns() -> tuple[KernelPattern, ...]:
-    """What onnxruntime's CPU provider runs as one kernel beyond single operators.
+    """Return the patterns that onnxruntime's CPU provider runs as one kernel.
 
-    Concatenations of any length and one Split for adjacent Slices have no fixed shape; selection
-    makes them itself.
+    Single operators need no pattern. Concatenations of any length, and one Split for adjacent
+    Slices, are not fixed patterns; selection makes them itself.
     """
     return (
         *convolutions(ACTIVATIONS),

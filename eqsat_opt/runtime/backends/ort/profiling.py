@@ -1,4 +1,4 @@
-"""How long each node of a model takes inside the model, as onnxruntime's profiler tells."""
+"""Times of nodes inside a model, measured by onnxruntime's profiler."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SUFFIX = "_kernel_time"
 def node_times_us(
     model: ModelSource, options: OrtOptions, feeds: Feeds, *, runs: int, deadline: Deadline
 ) -> dict[str, float]:
-    """The least time of each node over several runs, µs; the first run only warms up.
+    """Return the least time of each node over several runs, µs; the first run only warms up.
 
     Args:
-        model: its nodes have names that differ.
-        options: how it is run.
-        feeds: inputs.
-        runs: how many; at least two, fewer if the deadline strikes.
-        deadline: of all runs.
+        model: a model whose nodes have unique names.
+        options: the options that run it.
+        feeds: the inputs.
+        runs: the number of runs, at least two; fewer are made if the deadline passes.
+        deadline: the deadline of all runs.
 
     Raises:
         RuntimeFailed: the model does not run, or the profile cannot be read.
@@ -41,9 +41,9 @@ def node_times_us(
 def node_events(
     model: ModelSource, options: OrtOptions, feeds: Feeds, *, runs: int, deadline: Deadline
 ) -> dict[str, list[dict[str, Any]]]:
-    """What the profiler writes of each node, run after run: `dur` in µs, and `args` with shapes.
+    """Return the profiler's events of each node, run after run: `dur` in µs, `args` with shapes.
 
-    Args and errors as for :func:`node_times_us`.
+    Arguments and errors are those of :func:`node_times_us`.
     """
     with Scratch() as folder:
         session = OrtSession(model, options, profile_prefix=str(Path(folder, "profile")))

@@ -1,8 +1,8 @@
-"""Onnxruntime as a runtime of whole models, and which of its settings are worth a race.
+"""Onnxruntime as a runtime of whole models, and those of its settings that are worth a race.
 
-Its fusions mostly gain; some lose, on some models and thread counts (an own kernel for a residual
-and the normalisation after it, say, that is slower than the two by themselves). What a fusion did
-shows in the graph that onnxruntime really runs, so only those that did something are tried.
+Its fusions mostly gain. Some lose, on some models and thread counts (for example, a fused kernel
+for a residual and the normalisation after it that is slower than the two separate kernels). The
+graph that onnxruntime really runs shows which fusions had an effect, so only those are tried.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eqsat_opt.runtime.source import ModelSource, Setting, read_structure
 __all__ = ["LEVEL", "WITHOUT", "OrtRuntime"]
 
 LEVEL, WITHOUT = "level", "without"
-"""Settings: the optimisation level, and the names of graph transformers that are left out."""
+"""Names of settings: the optimisation level, and the graph transformers that are left out."""
 
 _FUSIONS = (
     ("SkipLayerNormalization", "SkipLayerNormFusion"),
@@ -33,10 +33,11 @@ _FUSIONS = (
     ("BiasGelu", "BiasGeluFusion"),
     ("QuickGelu", "QuickGeluFusion"),
 )
-"""Operators that a given model lacks, and the transformers that make them."""
+"""Operators, and the graph transformers that make them in a model that lacks them."""
 
 _BLOCKED, _OWN = "com.microsoft.nchwc", "com.microsoft"
-"""Domains of operators that only the level ``all``, and only ``extended`` and above, make."""
+"""Domains of operators: one that only the level ``all`` makes, and one that only ``extended`` and
+higher levels make."""
 
 
 class OrtRuntime:
@@ -45,21 +46,22 @@ class OrtRuntime:
     name = "ort"
 
     def missing(self) -> str:
-        """It is always there."""
+        """Return an empty reason: onnxruntime is always installed."""
         return ""
 
     def facts(self) -> Mapping[str, str | int]:
-        """The version of the package."""
+        """Return the version of the package."""
         return {"onnxruntime": ort_version()}
 
     def settings(self, model: ModelSource, custom_ops: Sequence[str] = ()) -> Sequence[Setting]:
-        """Each fusion that did something left out, and the levels below the last that did.
+        """Return settings that each leave out one effective fusion, and the lower levels to try.
 
-        Without its fusions a model with DequantizeLinear is computed in floats, which moves its
-        outputs by steps; it has no settings.
+        A level is tried if the next higher one had an effect. A model with DequantizeLinear has no
+        settings: without its fusions it is computed in floats, which moves its outputs by
+        quantisation steps.
 
         Raises:
-            RuntimeFailed: it refuses the model.
+            RuntimeFailed: onnxruntime refuses the model.
         """
         given = {node.op_type for node in read_structure(model).graph.node}
         if "DequantizeLinear" in given:
@@ -84,7 +86,7 @@ class OrtRuntime:
         setting: Setting,
         custom_ops: Sequence[str] = (),
     ) -> OrtSession:
-        """A session at the level that the setting, or else the model's metadata, asks for.
+        """Open a session at the level that the setting, or else the model's metadata, asks for.
 
         Raises:
             RuntimeFailed: onnxruntime refuses the model, or there is no such setting.

@@ -45,7 +45,7 @@ READS_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 # Errors come back as exceptions as well, so even these need not reach standard error.
 _LOG_FATAL_ONLY = 4
-# Its error code, and the C++ source line and signature that it puts before the message.
+# onnxruntime's error code, and the C++ source line and signature that it puts before the message.
 _ERROR_CLUTTER = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "
     r"|/onnxruntime_src/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?:::<lambda\(\S*\)>)? "
@@ -55,21 +55,22 @@ _MAX_DETAIL = 400
 
 @dataclass(frozen=True)
 class OrtOptions:
-    """How onnxruntime runs a graph.
+    """Options with which onnxruntime runs a graph.
 
     Attributes:
-        threads: threads within an operator; operators run one after another.
-        level: onnxruntime's own graph optimisation.
-        disabled_optimizers: names of its graph transformers to leave out.
-        spinning: idle threads wait actively: faster alone on a machine, slower on a busy one.
-        prepacking: kernels keep copies of weights in their own layout; without, weights of a file
-            stay mapped, which is enough for a session that never runs.
+        threads: the threads within an operator; operators run one after another.
+        level: the level of onnxruntime's own graph optimisation.
+        disabled_optimizers: the names of graph transformers of onnxruntime to leave out.
+        spinning: whether idle threads wait actively: faster alone on a machine, slower on a busy
+            one.
+        prepacking: whether kernels keep copies of weights in their own layout; without copies,
+            weights of a file stay mapped, which is enough for a session that never runs.
         custom_ops: libraries of a user's own operators.
-        data_folder: where external weights of a model in memory lie; the working directory if
-            empty.
+        data_folder: the folder of the external weights of a model in memory; the working directory
+            if empty.
 
     Raises:
-        OptionError: no threads, or an unknown level.
+        OptionError: there are no threads, or the level is unknown.
     """
 
     threads: int
@@ -88,7 +89,7 @@ class OrtOptions:
             raise OptionError(f"no optimisation level {self.level!r}; choose one of {levels}")
 
     def beside(self, model: ModelSource) -> OrtOptions:
-        """The options with which a changed copy of a model finds the data of the model's file."""
+        """Return options with which a changed copy of a model finds the data of its file."""
         if isinstance(model, onnx.ModelProto | bytes):
             return self
         return replace(self, data_folder=os.path.dirname(os.path.abspath(os.fspath(model))))
@@ -98,8 +99,8 @@ class OrtSession:
     """A model loaded into onnxruntime.
 
     A model given as a path is loaded by path, so external weights stay mapped. A session keeps no
-    reference to the given model. With ``profile_prefix`` every run is profiled, into a file whose
-    name begins so and which `native.end_profiling` closes and names.
+    reference to the given model. With ``profile_prefix`` every run is profiled into a file whose
+    name begins with that prefix. `native.end_profiling` closes the file and returns its name.
 
     Raises:
         RuntimeFailed: onnxruntime refuses the model.
@@ -134,7 +135,9 @@ class OrtSession:
         return tuple(self._output_types)
 
     def run(self, feeds: Feeds) -> list[Any]:
-        """All outputs, in order; fresh arrays (lists for sequences, None for absent optionals).
+        """Compute all outputs, in order, as fresh arrays.
+
+        Sequences are lists, and absent optionals are None.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit, or a kernel failed.
@@ -156,7 +159,7 @@ class OrtSession:
         Strings, sequences and optionals cannot be bound; such a model is run the plain way.
 
         Returns:
-            Runs on these inputs; a kernel that fails is a `RuntimeFailed`.
+            A callable that runs on these inputs, and raises `RuntimeFailed` if a kernel fails.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit.
@@ -193,8 +196,8 @@ class OrtSession:
             except Exception as error:
                 if is_rebound or not runs:
                     raise _failure("onnxruntime failed while running the model", error) from error
-                # The memory of an output of another rank than the model declares is refused by the
-                # next run.
+                # A run refuses the memory that an earlier run left for an output, if the output has
+                # another rank than the model declares.
                 is_rebound = True
                 run_bound()
             runs += 1
@@ -210,16 +213,16 @@ class OrtSession:
 
 
 OpenSession: TypeAlias = Callable[[ModelSource, OrtOptions], Runner]
-"""How a model is loaded: into this process, by :class:`OrtSession`, or into a sandbox."""
+"""Function that loads a model: into this process, as :class:`OrtSession`, or into a sandbox."""
 
 
 def ort_version() -> str:
-    """Version of the installed onnxruntime, as it belongs in a profile key."""
+    """Return the version of the installed onnxruntime, as profile keys contain it."""
     return str(onnxruntime.__version__)
 
 
 def ort_optimized(model: ModelSource, options: OrtOptions) -> onnx.ModelProto:
-    """The graph that onnxruntime really runs, specific to this machine.
+    """Return the graph that onnxruntime really runs, specific to this machine.
 
     Raises:
         RuntimeFailed: onnxruntime refuses the model or cannot write the result.
@@ -238,12 +241,12 @@ def ort_optimized(model: ModelSource, options: OrtOptions) -> onnx.ModelProto:
 def require_custom_ops(libraries: Iterable[str]) -> None:
     """Load libraries of operators once, so that a wrong one is known before any work is done.
 
-    Kernels are registered only where a session opens, so one is opened of a model of one node:
-    what it refuses is the libraries' fault.
+    Kernels are registered only when a session opens, so a session is opened with a model of one
+    node. An error must then come from the libraries.
 
     Raises:
-        OptionError: a file is missing, is no library of operators for this machine, or has an
-            operator that another one has too.
+        OptionError: a file is missing, is not a library of operators for this machine, or has an
+            operator that another library has too.
     """
     options = OrtOptions(threads=1, custom_ops=tuple(libraries))
     if not options.custom_ops:
@@ -332,7 +335,7 @@ def _options_as_given() -> Iterator[None]:
 
 
 def _without_scalars(value: Any) -> Any:
-    # A NumPy scalar is an array to everybody but onnxruntime.
+    # onnxruntime does not accept a NumPy scalar as an array.
     return np.asarray(value) if isinstance(value, np.generic) else value
 
 

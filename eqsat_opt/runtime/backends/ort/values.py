@@ -17,7 +17,7 @@ __all__ = ["RAW_TYPES", "RawType", "from_ort_value", "to_ort_value"]
 
 @dataclass(frozen=True)
 class RawType:
-    """An element type that only the ONNX world knows.
+    """An element type that ONNX has and the Python binding of onnxruntime lacks.
 
     Attributes:
         element: its `TensorProto.DataType`.
@@ -41,11 +41,11 @@ RAW_TYPES = {
     "tensor(int2)": RawType(TensorProto.INT2, ml_dtypes.int2, 2),
     "tensor(uint2)": RawType(TensorProto.UINT2, ml_dtypes.uint2, 2),
 }
-"""By onnxruntime's name of the tensor type."""
+"""Raw types by onnxruntime's name of the tensor type."""
 
 
 def to_ort_value(array: npt.NDArray[Any], type_name: str) -> onnxruntime.OrtValue:
-    """A value for an input of type `type_name`; it may share the memory of `array`."""
+    """Return a value for an input of type `type_name`; it may share the memory of `array`."""
     if not array.flags.c_contiguous:
         array = array.copy(order="C")
     raw = RAW_TYPES.get(type_name)
@@ -57,7 +57,7 @@ def to_ort_value(array: npt.NDArray[Any], type_name: str) -> onnxruntime.OrtValu
 
 
 def from_ort_value(value: onnxruntime.OrtValue) -> npt.NDArray[Any]:
-    """The tensor in `value` as an array of its own."""
+    """Return the tensor in `value` as a separate array."""
     raw = RAW_TYPES.get(value.data_type())
     if raw is None:
         return np.asarray(value.numpy())
@@ -70,7 +70,7 @@ def from_ort_value(value: onnxruntime.OrtValue) -> npt.NDArray[Any]:
 
 
 def _packed(array: npt.NDArray[Any], width: int) -> npt.NDArray[np.uint8]:
-    """The bytes of a packed tensor at the start of a buffer that has the tensor's shape."""
+    """Return a buffer of the tensor's shape that begins with the bytes of the packed tensor."""
     per_byte = 8 // width
     elements = array.astype(np.int8).ravel().view(np.uint8) & ((1 << width) - 1)
     padded = np.zeros(-(-elements.size // per_byte) * per_byte, np.uint8)

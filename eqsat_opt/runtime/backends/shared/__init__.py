@@ -1,3 +1,3 @@
-"""What several backends have in common."""
+"""Code that several backends share."""
 
 __all__: list[str] = []

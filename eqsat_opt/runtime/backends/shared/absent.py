@@ -1,4 +1,4 @@
-"""What launchers share whose device need not be here: nothing runs on memory of the host."""
+"""Base of launchers for devices that need not be present: nothing runs on memory of the host."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["AbsentLauncher", "require_aligned"]
 
 
 class AbsentLauncher:
-    """Says what launches need, for a device that is elsewhere; see `Launcher`."""
+    """Launcher for a device that is not here; it checks launches and runs none; see `Launcher`."""
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """None."""
+        """Return 0: launches need no workspace."""
         return 0
 
     def build(self, launch: Launch, bound: Bound) -> Launched:
-        """Nothing runs here.
+        """Refuse the launch, since nothing runs here.
 
         Raises:
             RuntimeFailed: always.
@@ -35,10 +35,10 @@ class AbsentLauncher:
 
 
 def require_aligned(launch: Launch, buffers: Mapping[str, Buffer]) -> None:
-    """Check that all tensors of a launch begin where its backend takes them.
+    """Check that all tensors of a launch are aligned as its backend needs.
 
     Raises:
-        RuntimeFailed: one does not.
+        RuntimeFailed: a tensor is not aligned.
     """
     unit = alignment_bytes(launch.backend)
     for name in (*launch.reads, *launch.writes):

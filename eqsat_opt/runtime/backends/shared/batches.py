@@ -1,4 +1,4 @@
-"""Products of several matrices as one that a library computes at once."""
+"""Products of several matrices as one batched product that a library computes at once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["one_product"]
 
 
 def one_product(a: Tensor, b: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Factors and result of several products as those of one, of batches, rows and columns.
+    """Return factors and result of several products as one, of batches, rows and columns.
 
-    Rows of several batches are rows of one where b has one. ``None`` where no stride leads through
-    the batches, or where factors have others than the result.
+    If b has one batch, the rows of all batches become rows of one batch. ``None`` if no single
+    stride covers the batches, or if the factors and the result have different batches.
     """
     if prod(b.dims[:-2]) == 1:
         one = Tensor((1, *b.dims[-2:]), (prod(b.dims), *b.strides[-2:]))
@@ -30,7 +30,7 @@ def one_product(a: Tensor, b: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def _rows(tensor: Tensor) -> Tensor | None:
-    """All rows of all batches as one batch, if one stride leads through them."""
+    """Return all rows of all batches as one batch, if a single stride covers them."""
     joined = _joined(tensor.dims[:-1], tensor.strides[:-1])
     if joined is None:
         return None
@@ -49,7 +49,7 @@ def _one_batch_axis(tensor: Tensor) -> Tensor | None:
 
 
 def _joined(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, int] | None:
-    """Extent and stride of one axis in place of several; ``None`` if there is no such stride."""
+    """Return extent and stride of one axis that replaces several; ``None`` if none can."""
     count, stride = 1, 0
     for dim, step in zip(reversed(dims), reversed(strides), strict=True):
         if dim == 1:

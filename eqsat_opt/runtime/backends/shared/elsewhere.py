@@ -1,4 +1,4 @@
-"""What backends of devices have in common that need not be here: forms, and nothing to measure."""
+"""Base of backends for devices that need not be present: forms, and no measurements."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from eqsat_opt.runtime.measure import Measurement
 __all__ = ["Elsewhere"]
 
 _IMAGES = "nhwc"
-"""In which libraries of devices compute convolutions of images: channels innermost."""
+"""Layout in which libraries of devices compute convolutions of images: channels innermost."""
 
 _IMAGE_RANK = 4
 
 
 class Elsewhere(ABC):
-    """A backend of a device of which a profile is at hand.
+    """A backend of a device that is known by its profile.
 
     Args:
-        profile: of the device.
-        precision: in which libraries may multiply float32.
+        profile: the profile of the device.
+        precision: the precision in which libraries may multiply float32.
 
     Attributes:
-        profile, precision: the same.
-        interface: the form of what is no image, and of inputs and outputs.
+        profile, precision: the arguments.
+        interface: the form of inputs, outputs and all tensors that are not images.
         images: the form of images with their channels innermost.
     """
 
@@ -52,27 +52,30 @@ class Elsewhere(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """See `Backend`."""
+        """Return name and version of the library; see `Backend`."""
 
     @abstractmethod
     def patterns(self) -> Sequence[KernelPattern]:
-        """See `Backend`."""
+        """Return the patterns that run as one kernel; see `Backend`."""
 
     @abstractmethod
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """See `Backend`."""
+        """Return the ways to run a kernel of literal sizes; see `Backend`."""
 
     def carried(self) -> Sequence[CarriedForm]:
-        """None: layouts are part of the problem."""
+        """Return no forms: layouts are part of the extraction problem."""
         return ()
 
     def multiplied_in(self, kernel: Kernel) -> str:
-        """In which a library multiplies, as `Implementation.precision` has it."""
+        """Return the precision in which a library multiplies, as in `Implementation.precision`."""
         found = self.precision.of(kernel.types[len(kernel.operands)].dtype)
         return "" if found is Precision.STRICT else found.peak
 
     def formed(self, kernel: Kernel, how: Implementation) -> Implementation:
-        """The same with all images in the layout of convolutions; as it is if there are none."""
+        """Return an implementation with all images in the layout of convolutions.
+
+        The implementation is unchanged if there are no images.
+        """
         reads = tuple(
             self._form(operand.type, is_image=not operand.const) for operand in kernel.operands
         )
@@ -85,7 +88,7 @@ class Elsewhere(ABC):
         return self.images if is_image and type_.rank == _IMAGE_RANK else self.interface
 
     def request(self, offer: Offer) -> bytes:
-        """Nothing can be measured.
+        """Refuse, since the device is not here and nothing can be measured.
 
         Raises:
             PlanError: always.
@@ -93,7 +96,7 @@ class Elsewhere(ABC):
         raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
 
     def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
-        """Nothing can be measured.
+        """Refuse, since the device is not here and nothing can be measured.
 
         Raises:
             PlanError: always.

@@ -1,4 +1,4 @@
-"""What backends fuse after a convolution or a product: bias, residual, activation."""
+"""Patterns that backends fuse after a convolution or a product: bias, residual, activation."""
 
 from __future__ import annotations
 
@@ -16,25 +16,32 @@ _W, _B = Var("w", const=True), Var("b", const=True)
 
 
 def attr(name: str) -> Expr:
-    """An attribute variable."""
+    """Return a variable that binds an attribute."""
     return Expr("attr", (name,))
 
 
 def any_attrs(op: str, *operands: Term) -> Term:
-    """An operator whatever its attributes are."""
+    """Return the term of an operator with any attributes."""
     return getattr(ops, op)(*operands, **{name: attr(name) for name in get_op(op).attrs})  # type: ignore[no-any-return]
 
 
 def along(c: Var, axis: Size, size: Expr, *others: Size) -> tuple[Condition, ...]:
-    """A constant that varies along one axis; the other axes, of which some may be the same."""
+    """Return the conditions on a constant that varies along one axis only.
+
+    Args:
+        c: the constant.
+        axis: the axis along which it varies.
+        size: its extent along that axis.
+        others: the other axes, which have an extent of 1; an axis may occur twice.
+    """
     return c.dim(axis) == size, reduce(Expr.__mul__, map(c.dim, others)) == 1
 
 
 def convolutions(activations: Sequence[str]) -> Iterator[KernelPattern]:
-    """``activation(conv(x, w) [+ bias] [+ z])`` with a constant bias for each channel."""
+    """Yield ``activation(conv(x, w) [+ bias] [+ z])`` with a constant bias for each channel."""
     conv = any_attrs("Conv", _X, _W)
     biased = conv + _B
-    # Of three to five axes, and all but the second have an extent of 1.
+    # A bias has three to five axes, and all but the second have an extent of 1.
     others = 0, 2, (_B.rank + 2) // 2, _B.rank - 1
     per_channel = (*along(_B, 1, _W.dim(0), *others), _B.rank == _X.rank, _B.rank <= 5)
     yield KernelPattern("conv-bias", biased, per_channel)
@@ -50,7 +57,7 @@ def convolutions(activations: Sequence[str]) -> Iterator[KernelPattern]:
 
 
 def products(activations: Sequence[str]) -> Iterator[KernelPattern]:
-    """``activation(x @ w + bias)`` of matrices with a constant bias for each column."""
+    """Yield ``activation(x @ w + bias)`` of matrices with a constant bias for each column."""
     biased = _X @ _W + _B
     is_row = (_X.rank == 2, _W.rank == 2, _B.rank == 2, *along(_B, 1, _W.dim(1), 0))
     yield KernelPattern("matmul-bias", biased, is_row)

@@ -1,4 +1,4 @@
-"""Kernels that are a product of matrices, a bias by column, and an activation."""
+"""Kernels that compute a product of matrices, a bias by column, and an activation."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Product:
     """A kernel as libraries compute it.
 
     Attributes:
-        a, b: the operands that are multiplied, of two axes or more, the leading ones batches.
-        bias: the operand that is added, one number for each column; ``None`` for none.
+        a, b: the operands that are multiplied, of two axes or more, the leading ones for batches.
+        bias: the operand that is added, one number for each column; ``None`` if there is no bias.
         activation: ``""``, ``relu``, ``gelu`` or ``gelu_tanh``.
     """
 
@@ -36,13 +36,14 @@ class Product:
 
 
 def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -> Product | None:
-    """A kernel of literal sizes as a product; ``None`` where it is none.
+    """Return a kernel of literal sizes as a product; ``None`` if it is not a product.
 
     Args:
-        kernel: a product, and what a pattern has joined to it.
-        strides: of all operands, then of the result, in elements; dense by default. One of the last
-            two axes has to be contiguous, and the last one where a bias is added: libraries are
-            told of no stride of a bias, and cuBLASLt adds none to a result that lies by columns.
+        kernel: a product, and the operators that a pattern has joined to it.
+        strides: the strides of all operands, then of the result, in elements; dense by default. One
+            of the last two axes has to be contiguous. With a bias it has to be the last one:
+            libraries are not given a stride of the bias, and cuBLASLt does not add a bias to a
+            result in column-major order.
     """
     types = kernel.static_types
     if not kernel.steps or kernel.steps[0].op != "MatMul" or types is None:
@@ -80,7 +81,7 @@ def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -
 
 
 def _is_matrix(dims: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether rows or columns are contiguous, and do not overlap."""
+    """Return whether rows or columns are contiguous, and do not overlap."""
     (rows, columns), (outer, inner) = dims[-2:], strides[-2:]
     by_rows = (inner == 1 or columns == 1) and (outer >= columns or rows == 1)
     by_columns = (outer == 1 or rows == 1) and (inner >= rows or columns == 1)
@@ -88,7 +89,7 @@ def _is_matrix(dims: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _is_bias(type_: StaticType, y: StaticType) -> bool:
-    """Whether a tensor has one number for each column, for all rows and batches."""
+    """Return whether a tensor has one number for each column, for all rows and batches."""
     shape = type_.shape
     return bool(shape) and type_.rank <= y.rank and shape[-1] == y.shape[-1] and all(
         extent == 1 for extent in shape[:-1]

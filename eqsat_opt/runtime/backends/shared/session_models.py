@@ -1,4 +1,4 @@
-"""Bodies of launches as models for runtimes that take ONNX."""
+"""Models of the bodies of launches, for runtimes that take ONNX."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = ["operand_names", "session_model"]
 
 
 def operand_names(launch: Launch) -> list[str]:
-    """Of the operands of the body in the model, whose constants are no inputs."""
+    """Return the names of the body's operands in the model, where constants are not inputs."""
     return [f"x{number}" for number in range(len(launch.body.operands))]
 
 
 def session_model(launch: Launch, reads: Sequence[Array]) -> onnx.ModelProto:
-    """What a session of a launch computes.
+    """Build the model that a session of a launch runs.
 
-    An output that several outputs of the body share is one output of the session.
+    Outputs of the body that are the same value are one output of the session.
 
     Args:
         launch: the launch.
-        reads: its operands; of these the constants are in the model.
+        reads: the operands of the launch; the constants among them become part of the model.
     """
     graph = launch.body.to_graph()
     constants = {
@@ -49,13 +49,14 @@ def session_model(launch: Launch, reads: Sequence[Array]) -> onnx.ModelProto:
 
 
 _FAST_POOLS = 18
-"""The last operator set with the quick AveragePool of onnxruntime 1.32: as later ones define it,
-with dilations, it takes seven times as long (219 µs for 24 planes of 56x56, and 31 µs)."""
+"""Last operator set with the fast AveragePool of onnxruntime 1.32. Later operator sets add
+dilations, and there it takes seven times as long (219 µs instead of 31 µs for 24 planes of
+56x56)."""
 
 
 def _exported(graph: Graph) -> onnx_ir.Model:
     pools = [node for node in graph.nodes if node.op == "AveragePool"]
-    # What happens at the end of an axis that is not covered evenly has changed since then.
+    # Later operator sets changed the result at the end of an axis that is not covered evenly.
     if pools and not any(node.attr("ceil") for node in pools):
         with suppress(ModelError):
             return export_model(graph, opset=_FAST_POOLS)
@@ -63,7 +64,7 @@ def _exported(graph: Graph) -> onnx_ir.Model:
 
 
 def _with_splits(graph: Graph) -> Graph:
-    """Slices that are all parts of one value as one Split, which plans do not have."""
+    """Replace Slices that together make up a value by one Split, which plans do not have."""
     parts: dict[tuple[str, int], list[Node]] = {}
     for node in graph.nodes:
         if node.op == "Slice":
@@ -89,7 +90,7 @@ def _with_splits(graph: Graph) -> Graph:
 
 
 def _with_resized_images(graph: Graph) -> Graph:
-    """Repeated rows and columns of images as one Resize, which runtimes have a kernel for."""
+    """Replace repeated rows and columns of images by one Resize; runtimes have a kernel for it."""
     reads = Counter(name for node in graph.nodes for name in node.inputs)
     reads.update(graph.outputs)
     producer = {node.output: node for node in graph.nodes}

@@ -1,4 +1,4 @@
-"""Tensors as libraries are told of them."""
+"""Descriptions of tensors that libraries take."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ __all__ = ["Tensor", "tensor_from_json", "tensor_to_json"]
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor in memory: extents, of images in the order batch, channels, height, width; strides.
+    """A tensor in memory, described by its extents and strides.
 
-    Both are by axis, strides in elements.
+    Both are by axis, and strides are in elements. The axes of images are batch, channels, height
+    and width.
     """
 
     dims: tuple[int, ...]
@@ -21,16 +22,16 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Their number."""
+        """Number of elements."""
         return prod(self.dims)
 
 
 def tensor_to_json(tensor: Tensor) -> list[list[int]]:
-    """Two lists; `tensor_from_json` gives back an equal value."""
+    """Return the lists of extents and strides; `tensor_from_json` gives back an equal value."""
     return [list(tensor.dims), list(tensor.strides)]
 
 
 def tensor_from_json(value: Sequence[Sequence[int]]) -> Tensor:
-    """What `tensor_to_json` made."""
+    """Return the tensor whose lists `tensor_to_json` returned."""
     dims, strides = value
     return Tensor(tuple(dims), tuple(strides))
