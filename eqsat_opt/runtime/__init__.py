@@ -1,4 +1,4 @@
-"""Run and measure models: what is given and made, the timing protocol, and the backends."""
+"""Running and measuring of models: inputs, plans, the timing protocol, and the backends."""
 
 if not __name__.startswith("eqsat_opt."):
     raise ImportError("import eqsat_opt.runtime; the top-level link is for readers")

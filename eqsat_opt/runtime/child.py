@@ -1,6 +1,6 @@
-"""A child process that answers requests in turn, where what crashes or hangs does no harm.
+"""Child processes that answer requests in turn, so that crashes and hangs do no harm.
 
-A message is a JSON text and the bytes of the blobs that belong to it.
+A message is a JSON text and the bytes of its blobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Child", "Message", "answer_requests", "ending_text", "peak_memory_by
 Message: TypeAlias = tuple[dict[str, Any], list[bytes]]
 
 _LENGTH = struct.Struct("<I")
-# A plain interpreter and not multiprocessing, which would import the caller's script again.
+# A plain interpreter rather than multiprocessing, which would import the caller's script again.
 _PROGRAM = (
     "import importlib, json, sys\n"
     "sys.path[:] = json.loads(sys.argv[1])\n"
@@ -36,8 +36,8 @@ class Child:
     """A process, started at once in the background. Not for use by several threads at once.
 
     Args:
-        module: its function ``serve`` is the life of the process.
-        purpose: in words, after "a process".
+        module: name of a module; the process runs its function ``serve``.
+        purpose: words for messages, which follow "a process".
 
     Raises:
         RuntimeFailed: it cannot be started.
@@ -66,13 +66,16 @@ class Child:
         return self.process.poll() is None
 
     def is_ready(self, limit_s: float) -> bool:
-        """Wait until its libraries are loaded; false if that took too long, which ended it."""
+        """Wait until its libraries are loaded; return false if the limit passed or it has ended.
+
+        A process that exceeds the limit is killed.
+        """
         if not self._has_greeted:
             self._has_greeted = self._exchange(None, limit_s) is not None
         return self._has_greeted
 
     def not_ready(self) -> RuntimeFailed:
-        """What to say of a process that is not ready in time."""
+        """Return the error for a process that is not ready in time."""
         return RuntimeFailed(
             f"cannot start a process {self._purpose} with {sys.executable!r}; "
             "check that this interpreter can import eqsat_opt"
@@ -81,11 +84,11 @@ class Child:
     def ask(
         self, header: Mapping[str, Any], blobs: Sequence[Any], limit_s: float
     ) -> Message | None:
-        """The reply to a request; ``None`` if the process died, or was ended for its delay."""
+        """Return the reply to a request; ``None`` if the process died or exceeded the limit."""
         return self._exchange((header, blobs), limit_s)
 
     def end(self, wait_s: float = 0.0) -> int:
-        """End the process; its exit code if it ended by itself within ``wait_s``, otherwise 0."""
+        """End the process; return its exit code if it ended itself within ``wait_s``, else 0."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=wait_s)
         code = self.process.poll()
@@ -94,11 +97,11 @@ class Child:
         return code or 0
 
     def abandon(self) -> None:
-        """Let go of a process that belongs to another one."""
+        """Close the pipes of a child that belongs to another process, without ending it."""
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 stream.close()
-        self.process.returncode = 0  # not ours to wait for
+        self.process.returncode = 0  # its parent waits for it
 
     def _exchange(
         self, message: tuple[Mapping[str, Any], Sequence[Any]] | None, limit_s: float
@@ -123,12 +126,12 @@ class Child:
 
 
 def ending_text(code: int, elapsed_s: float, limit_s: float) -> str:
-    """How a process ended that gave no reply, after what it was to do.
+    """Describe the end of a process that gave no reply, as the verb phrase of a message.
 
     Args:
-        code: that `Child.end` returned.
-        elapsed_s: since the request.
-        limit_s: for its reply.
+        code: the code that `Child.end` returned.
+        elapsed_s: time since the request.
+        limit_s: time limit of the reply.
     """
     if elapsed_s >= limit_s:
         return f"did not end within {limit_s:.0f} s"
@@ -140,9 +143,9 @@ def ending_text(code: int, elapsed_s: float, limit_s: float) -> str:
 
 
 def peak_memory_bytes() -> int:
-    """Most memory that this process has held at a time, libraries included; 0 where unknown."""
+    """Return the peak memory of this process, libraries included; 0 if unknown."""
     with suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii") as file:
-        # What getrusage tells there began with the process that started this one.
+        # On Linux, getrusage includes the peak of the process that started this one.
         for line in file:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -150,7 +153,7 @@ def peak_memory_bytes() -> int:
         return 0
     from resource import RUSAGE_SELF, getrusage
 
-    return getrusage(RUSAGE_SELF).ru_maxrss  # bytes there
+    return getrusage(RUSAGE_SELF).ru_maxrss  # bytes on macOS
 
 
 def answer_requests(
@@ -161,7 +164,7 @@ def answer_requests(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever a library prints must not mix with the replies.
+    # Output that a library prints must not mix with the replies.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     _write(replies, {}, ())
     while (request := _read(requests)) is not None:
@@ -178,7 +181,7 @@ def _write(stream: IO[bytes], header: Mapping[str, Any], blobs: Sequence[Any]) -
 
 
 def _read(stream: IO[bytes]) -> Message | None:
-    """The next message; ``None`` at the end of the stream."""
+    """Read the next message; ``None`` at the end of the stream."""
     start = stream.read(_LENGTH.size)
     if len(start) < _LENGTH.size:
         return None

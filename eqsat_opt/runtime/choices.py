@@ -1,7 +1,7 @@
-"""Which values of an input choose between the branches of a model.
+"""Integer inputs whose values choose between the branches of a model.
 
-A model for two sampling rates is two models behind one condition. Any other rate may take a branch
-that the rest of the inputs does not fit.
+A model for two sampling rates, for example, is two models behind one condition. Any other rate may
+take a branch that the other inputs do not fit.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from onnx import numpy_helper
 __all__ = ["choosing_values"]
 
 _MOVING = frozenset({"Cast", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators that hand the values of their first operand on."""
+"""Operators that pass on the values of their first operand."""
 
 _READING = frozenset({"And", "Cast", "Identity", "Not", "Or", "Reshape", "Squeeze"})
-"""Operators between a comparison and the condition that it makes."""
+"""Operators between a comparison and the condition of an If."""
 
 _FEW = 16
-"""Elements of a tensor that may be such a value."""
+"""Largest number of elements of a constant that an input is compared with."""
 
 
 def choosing_values(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
-    """Inputs that are only compared with integers, to choose a branch, and these integers."""
+    """Return, by input that is only compared with integers to choose a branch, these integers."""
     constants = dict(_constants(graph))
     alias = {value.name: value.name for value in graph.input}
-    compared: dict[str, set[str]] = {}  # comparison, and what is made of it, to inputs
+    compared: dict[str, set[str]] = {}  # inputs by comparison, and by value derived from it
     values: dict[str, set[int]] = {}
     chosen: set[str] = set()
     other_uses: set[str] = set()
@@ -54,7 +54,7 @@ def choosing_values(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, list[int]]]:
-    """Small tensors of integers, by name."""
+    """Yield the names and values of small integer tensors."""
     made = (
         (node.output[0], attribute.t)
         for node in graph.node

@@ -1,10 +1,11 @@
 """The energy protocol: windows from tick to tick of a counter, under a load that does not pause.
 
-The counter of a GPU moves ten times a second, and its sensor looks a quarter of the time (Yang,
-Adamek and Armour, "Part-time power measurements", SC 2024). So a load runs back to back for some
-seconds, from one movement of the counter to another; loads take turns in a shuffled order; one is
-measured under a second name, and what these two differ by is the least difference that means
-anything. A window that was throttled, warmed up or is contradicted by the sensor does not count.
+The counter of a GPU moves ten times a second, and its sensor samples a quarter of the time (Yang,
+Adamek and Armour, "Part-time power measurements", SC 2024). A load therefore runs back to back for
+some seconds, from one tick of the counter to another, and loads take turns in a shuffled order. One
+load is measured a second time under another name; the difference of its two results is the noise,
+below which differences mean nothing. A window does not count if clocks were throttled, if the
+temperature drifted, or if the sensor contradicts the counter.
 """
 
 from __future__ import annotations
@@ -34,38 +35,38 @@ __all__ = [
 ]
 
 AGAIN = " again"
-"""What the name of the load ends with that is measured twice."""
+"""Suffix of the name of the load that is measured a second time."""
 
 _MOST_DRIFT_C = 3.0
 _MOST_CONTRADICTION = 0.05
-_BATCH_S = 0.05  # beside it what a call from Python takes is nothing
-_POLLED = 0.95  # of a batch; a tick in the rest is seen when the next one begins
+_BATCH_S = 0.05  # long enough that the cost of a call from Python is negligible
+_POLLED = 0.95  # share of a batch; a tick in the rest is seen when the next batch begins
 _POLL_S = 0.005
 _STILL_S = 2.0
 
 
 class SensingMeter(EnergyMeter, Protocol):
-    """A meter that also tells whether it can be believed."""
+    """A meter that also has sensors, by which its counter can be checked."""
 
     def power_w(self) -> float:
-        """Power at this moment, not by the counter, W."""
+        """Return the power at this moment by the sensor, not by the counter, W."""
 
     def temperature_c(self) -> float:
-        """Temperature, °C."""
+        """Return the temperature, °C."""
 
     def throttling(self) -> tuple[str, ...]:
-        """Why clocks are lower than they may be."""
+        """Return the reasons for which clocks are lower than they may be."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is run again and again.
+    """A load that is run many times.
 
     Attributes:
-        name: of the load.
+        name: name of the load.
         queue: begins one replay, and may return before it is done.
-        wait: returns when all is done that was queued.
-        runs: inferences, or launches, of one replay.
+        wait: returns when all queued replays are done.
+        runs: number of inferences, or launches, of one replay.
     """
 
     name: str
@@ -76,14 +77,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Terms:
-    """How long and how often.
+    """Durations and counts of a measurement.
 
     Attributes:
-        window_s: a window lasts at least so long.
-        windows: of each load, that count.
-        more: how many further rounds there are for loads with windows that do not count.
-        warm_s: a load runs so long before its window.
-        seed: of the order of loads in each round.
+        window_s: shortest duration of a window.
+        windows: number of windows that must count, for each load.
+        more: number of further rounds for loads with windows that do not count.
+        warm_s: time for which a load runs before its window.
+        seed: seed of the order of loads in each round.
     """
 
     window_s: float = 3.0
@@ -95,18 +96,18 @@ class Terms:
 
 @dataclass(frozen=True)
 class Window:
-    """One load from tick to tick.
+    """Measurement of one load from one tick of the counter to another.
 
     Attributes:
-        load: its name.
-        seconds: between the ticks.
-        ticks: of the counter within it.
-        power_w: by the counter, of all that it counts.
-        sensed_w: mean of what the sensor told.
-        time_us: of one run.
-        temperature_c: at the end.
+        load: name of the load.
+        seconds: time between the first and the last tick.
+        ticks: number of ticks of the counter after the first.
+        power_w: power by the counter, of all hardware that it counts.
+        sensed_w: mean power by the sensor.
+        time_us: time of one run.
+        temperature_c: temperature at the end.
         drift_c: difference of the highest and the lowest temperature.
-        throttled: why clocks were lower than they may be.
+        throttled: reasons for which clocks were lower than they may be.
     """
 
     load: str
@@ -121,12 +122,12 @@ class Window:
 
     @property
     def energy_uj(self) -> float:
-        """Of one run, the idle power of the device included, µJ."""
+        """Energy of one run, the idle power of the device included, µJ."""
         return self.power_w * self.time_us
 
     @property
     def refusal(self) -> str:
-        """Why it does not count; empty if it does."""
+        """Reason for which the window does not count; empty if it counts."""
         if self.throttled:
             return f"throttled: {', '.join(self.throttled)}"
         if self.drift_c > _MOST_DRIFT_C:
@@ -136,12 +137,12 @@ class Window:
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        """A flat mapping, with the energy, and why the window does not count."""
+        """Return a flat mapping of the attributes, the energy, and the refusal."""
         return {**asdict(self), "energy_uj": self.energy_uj, "refusal": self.refusal}
 
 
 class _Watch:
-    """What is read while a load runs; nothing counts before the first tick."""
+    """Readings while a load runs; readings before the first tick do not count."""
 
     def __init__(self, meter: SensingMeter, clock: Clock) -> None:
         self._meter, self._clock = meter, clock
@@ -153,7 +154,7 @@ class _Watch:
 
     @property
     def seconds(self) -> float:
-        """From the first tick to the last."""
+        """Time from the first tick to the last."""
         return (self.ticks[-1][0] - self.ticks[0][0]) / 1e9 if self.ticks else 0.0
 
     def poll(self) -> None:
@@ -176,7 +177,7 @@ class _Watch:
         self._clock.sleep(_POLL_S)
 
     def feel(self) -> None:
-        """Read what changes slowly, if the window has begun."""
+        """Read temperature and throttling, which change slowly, if the window has begun."""
         if self.ticks:
             self.degrees.append(self._meter.temperature_c())
             self.throttled.update(dict.fromkeys(self._meter.throttling()))
@@ -197,7 +198,7 @@ def take_window(
         polled_ns = clock.wall_ns() + round(_POLLED * batch_s * 1e9)
         for _ in range(replays):
             load.queue()
-        watch.poll()  # once at least, should the load not have returned before it was done
+        watch.poll()  # at least once, even if queueing took as long as the work
         while clock.wall_ns() < polled_ns and watch.seconds < terms.window_s:
             watch.poll()
         load.wait()
@@ -217,9 +218,9 @@ def take_window(
 
 
 def _warm(load: Load, seconds: float, clock: Clock) -> tuple[int, float]:
-    """Run a load for a while; replays that make a batch, and the seconds that it takes."""
+    """Warm a load up; return the replays that make a batch, and the seconds that a batch takes."""
     load.queue()
-    load.wait()  # what comes first may allocate
+    load.wait()  # the first replay may allocate
     begin_ns, replays = clock.wall_ns(), 1
     while True:
         start_ns = clock.wall_ns()
@@ -240,14 +241,14 @@ def windows_in_turn(
     terms: Terms | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[Window]:
-    """Windows of all loads and of the first a second time, as they are taken.
+    """Take windows of all loads, and of the first a second time, and yield them.
 
-    Rounds go on for loads with windows that do not count.
+    Further rounds follow for loads with windows that do not count.
 
     Args:
-        loads: of different names.
-        meter: of the device that they run on.
-        terms: how long and how often.
+        loads: loads of different names.
+        meter: meter of the device on which they run.
+        terms: durations and counts.
         clock: source of times.
 
     Raises:
@@ -269,16 +270,16 @@ def windows_in_turn(
 
 @dataclass(frozen=True)
 class LoadEnergy:
-    """What the windows of one load tell.
+    """Summary of the windows of one load.
 
     Attributes:
-        load: its name.
-        energy_uj: of one run, median of the windows that count; NaN if there is none.
-        mad_uj: their median absolute deviation.
-        power_w: median.
-        time_us: of one run, median.
-        windows: how many count.
-        refused: why the others do not.
+        load: name of the load.
+        energy_uj: energy of one run, median of the windows that count; NaN if none counts.
+        mad_uj: median absolute deviation of these energies.
+        power_w: median power.
+        time_us: median time of one run.
+        windows: number of windows that count.
+        refused: reasons for which other windows do not count.
     """
 
     load: str
@@ -292,26 +293,27 @@ class LoadEnergy:
 
 @dataclass(frozen=True)
 class EnergyReport:
-    """What windows tell of all loads.
+    """Summary of the windows of all loads.
 
     Attributes:
-        loads: in the order of their first windows.
-        noise: share of an energy that loads have to differ by to differ at all: what one load
-            differs from itself by, measured twice; NaN where that was not done.
+        loads: summaries in the order of the loads' first windows.
+        noise: relative difference of energies up to which two loads count as equal: the largest of
+            the difference of one load measured twice and its two relative deviations; NaN if no
+            load was measured twice.
     """
 
     loads: tuple[LoadEnergy, ...]
     noise: float
 
     def gain(self, load: str, base: str) -> float:
-        """Share of the energy of ``base`` that another load saves; 0 within the noise."""
+        """Return the share of the energy of ``base`` that a load saves; 0 within the noise."""
         found = {one.load: one.energy_uj for one in self.loads}
         share = 1 - found[load] / found[base]
         return 0.0 if abs(share) <= self.noise else share
 
 
 def energy_report(windows: Iterable[Window]) -> EnergyReport:
-    """Sum up windows of several loads."""
+    """Summarise the windows of several loads."""
     by_load: dict[str, list[Window]] = {}
     for window in windows:
         by_load.setdefault(window.load, []).append(window)

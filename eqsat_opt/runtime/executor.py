@@ -1,4 +1,4 @@
-"""Runs a plan on a device: memory is allocated and kernels are built once; a run only launches."""
+"""Executor of plans: it allocates memory and builds kernels once, and a run only launches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Executable"]
 
 
 _CALLS = 100
-"""Of a clock, to know what one takes."""
+"""Number of calls of a clock by which the cost of a call is measured."""
 
 
 class Executable:
-    """A plan with its memory; a runner like any other. Not for several threads at once.
+    """A plan with its memory, as a runner of a model. Not for several threads at once.
 
     Attributes:
-        plan: what it runs.
+        plan: the plan that it runs.
 
     Raises:
         PlanError: the plan is not safe to run, a workspace is too small for its backend, or a
@@ -83,7 +83,7 @@ class Executable:
         return tuple(port.name for port in self.plan.outputs)
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """All outputs, in order; fresh arrays.
+        """Run the plan and return all outputs in order, as new arrays.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit, or a kernel failed.
@@ -96,9 +96,9 @@ class Executable:
         return [self._device.download(buffer) for buffer in self._outputs]
 
     def bind(self, feeds: Mapping[str, Any]) -> Callable[[], None]:
-        """Fix the inputs, for runs that only launch and return nothing.
+        """Fix the inputs; return a function that runs the plan on them and returns nothing.
 
-        A run of other inputs in between replaces them.
+        A run on other inputs in between replaces the fixed ones.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit.
@@ -119,11 +119,11 @@ class Executable:
         return run_bound
 
     def replay(self) -> None:
-        """Queue a run on what the inputs hold, and do not wait for it."""
+        """Queue a run on the current contents of the inputs, without waiting for it."""
         self._device.replay(self._captured)
 
     def wait(self) -> None:
-        """Return when all that was queued is done."""
+        """Wait until all queued runs are done."""
         self._device.synchronize()
 
     def launch_times_us(
@@ -133,13 +133,13 @@ class Executable:
         clock: Callable[[], float] | None = None,
         span_s: float = 0.0,
     ) -> list[float]:
-        """The least time of each launch in its place among the others, µs, by turns.
+        """Return the shortest time of each launch, measured in runs of the whole plan, µs.
 
         Args:
             feeds: inputs of the model.
-            rounds: how often each runs, at least.
-            clock: in µs; that of the device by default.
-            span_s: how long to go on, at least: few runs of a short plan are all slow ones.
+            rounds: least number of runs.
+            clock: clock in µs; that of the device by default.
+            span_s: least duration of all runs; the first runs of a short plan are all slow.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit, or a kernel failed.
@@ -161,7 +161,7 @@ class Executable:
     def values_of(
         self, feeds: Mapping[str, Any], launches: Collection[str]
     ) -> dict[str, tuple[list[Array], list[Array]]]:
-        """What some launches read and write in a run, by their names; copies.
+        """Return copies of the values that some launches read and write in a run, by launch.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit, or a kernel failed.
@@ -183,16 +183,20 @@ class Executable:
         return found
 
     def reference(self, feeds: Mapping[str, Any]) -> list[Array]:
-        """All outputs as the operators are defined, by the interpreter of plans; slow.
+        """Return all outputs by the reference interpreter of plans, which is slow.
 
         Raises:
-            RuntimeFailed: an input is missing or does not fit, or a kernel is not defined there.
+            RuntimeFailed: an input is missing or does not fit, or a kernel cannot be evaluated on
+                the given values.
         """
         outputs = interpret(self.plan, self._constants, feeds)
         return [outputs[name] for name in self.output_names]
 
     def _queue(self) -> None:
-        """The launches with their events: other streams begin after stream 0, and join it again."""
+        """Queue all launches with their events.
+
+        Further streams begin after stream 0, and stream 0 waits for them in the end.
+        """
         plan, device = self.plan, self._device
         events = {e: device.event() for launch in plan.launches for e in launch.records}
         streams = {number: device.stream(number) for number in range(plan.streams)}
@@ -221,7 +225,7 @@ def _require_version(plan: Plan, launcher: Launcher) -> None:
 
 
 def _overwritten(plan: Plan) -> set[str]:
-    """The buffers of inputs whose memory is given to something else later."""
+    """Return the buffers of inputs whose memory is reused later in a run."""
     spans = [
         (launch.workspace.offset, launch.workspace.offset + launch.workspace.size_bytes)
         for launch in plan.launches

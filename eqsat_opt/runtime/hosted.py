@@ -1,4 +1,4 @@
-"""A plan on this processor: one launch at a time, or a thread for each of its streams."""
+"""Execution of plans on this processor: one launch at a time, or a thread for each stream."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["hosted"]
 
 
 def hosted(plan: Plan, tensors: Tensors) -> Executable:
-    """A plan for the host that is ready to run; its threads end with what is returned.
+    """Make a plan for the host ready to run; its threads end with the returned object.
 
     Args:
-        plan: for the host.
-        tensors: that the model stores.
+        plan: a plan for the host.
+        tensors: the tensors that the model stores.
 
     Raises:
-        PlanError: it is not safe to run, was made for other weights or another version of a
+        PlanError: the plan is not safe to run, was made for other weights or another version of a
             backend, or a package is missing.
         RuntimeFailed: a backend refuses a kernel.
     """

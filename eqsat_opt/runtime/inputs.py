@@ -36,7 +36,7 @@ _SAFE_INDEX_BOUND = 2
 _INDEX_TYPES = (TensorProto.INT32, TensorProto.INT64)
 _ALONG_ONE_AXIS = {"Gather", "GatherElements", "ScatterElements", "Scatter"}
 _PLACES = _ALONG_ONE_AXIS | {"GatherND", "ScatterND"}
-"""Operators whose second operand says places in the first one."""
+"""Operators whose second operand holds indices into the first one."""
 _ELEMENT_TYPES = {value: name for name, value in TensorProto.DataType.items()}
 
 
@@ -47,13 +47,12 @@ class InputSpec:
     Attributes:
         name: name in the graph.
         elem_type: `TensorProto.DataType` of the elements.
-        shape: one entry per axis: a size, the name of a symbolic dim (one that has none in the
-            model has that of `fresh_dim`), or what follows from other dims; None if even the rank
-            is unknown.
+        shape: one entry per axis: a size, the name of a symbolic dim (by `fresh_dim` if the model
+            gives it none), or an expression of other dims; None if even the rank is unknown.
         is_sequence: the value is a list of such tensors, or of such maps.
         map_key: `TensorProto.DataType` of the keys of a map to scalars; None for a tensor.
-        index_bound: integers must lie in [0, index_bound) if known to be indices.
-        choices: integers that choose a branch of the model; any other chooses what is left.
+        index_bound: integers must be in [0, index_bound) if they are known to be indices.
+        choices: integers that choose a branch of the model; all others choose the remaining branch.
     """
 
     name: str
@@ -73,11 +72,12 @@ class InputSpec:
 def input_specs(
     model: ModelSource, derived: Mapping[str, SymDim] | None = None
 ) -> tuple[InputSpec, ...]:
-    """The inputs of `model` that have no default value, in order.
+    """Return the inputs of `model` that have no default value, in order.
 
     Args:
-        model: where they are declared.
-        derived: symbolic dims that follow from others; besides those whose names say so.
+        model: the model that declares them.
+        derived: symbolic dims that are expressions of others, besides those whose names are such
+            expressions.
 
     Raises:
         ModelError: the model cannot be read, or an input is a sparse or opaque value.
@@ -99,7 +99,7 @@ def input_specs(
 
 @dataclass(frozen=True)
 class _DimReader:
-    """Reads declared dimensions: what is a size of its own, and what follows from others."""
+    """A reader of declared dimensions: sizes, symbols, and expressions of other dimensions."""
 
     plain: frozenset[str]
     derived: Mapping[str, SymDim]
@@ -120,10 +120,10 @@ def random_inputs(
 ) -> dict[str, Any]:
     """Draw a value for each input: the same seed and signature give the same values.
 
-    Floats are N(0, 1). Integers that index a table of known size cover it; other 32- and 64-bit
-    integers are 0 or 1, so that they are valid as indices, ids and masks, and those that choose a
-    branch one of the values that do; narrower ones are data
-    and cover their range up to ±128. A symbolic dim has one size wherever its name occurs.
+    Floats are N(0, 1). Integers that index a table of known size cover it. Integers that choose a
+    branch are one of the values that do. Other 32- and 64-bit integers are 0 or 1, so that they are
+    valid as indices, ids and masks; narrower ones are data and cover their range up to ±128. A
+    symbolic dim has one size wherever its name occurs.
 
     Args:
         model_or_signature: a model, or the specs of its inputs.
@@ -184,7 +184,7 @@ def _spec(value: onnx.ValueInfoProto, index_bound: int | None, reader: _DimReade
 
 
 def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
-    """Integer inputs that (after casts) only say places in tensors → the least extent there."""
+    """Return, by integer input that (after casts) only indexes tensors, the least extent there."""
     table_shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for value in graph.input:
         dims = value.type.tensor_type.shape.dim
@@ -210,7 +210,7 @@ def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def _extent(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """The least extent of the axes in which the second operand says places."""
+    """Return the least extent of the axes that the second operand indexes; None if unknown."""
     shape, numbers = shapes[node.input[0]], {a.name: a.i for a in node.attribute}
     axis = numbers.get("axis", 0)
     if node.op_type in _ALONG_ONE_AXIS:
@@ -221,7 +221,7 @@ def _extent(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int 
 
 
 def symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[str, int]:
-    """A size for each symbolic dim: the one in `dims`, or a small default.
+    """Return a size for each symbolic dim: the one in `dims`, or a small default.
 
     Raises:
         OptionError: `dims` names no symbolic dim of the inputs, or gives a negative size.
@@ -242,7 +242,7 @@ def symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[
 
 
 def sizes_for(specs: Iterable[InputSpec], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Those of ``sizes`` that the inputs have symbols for."""
+    """Return those of ``sizes`` whose names are symbolic dims of the inputs."""
     symbols = {dim for spec in specs for dim in spec.shape or () if isinstance(dim, str)}
     return {name: size for name, size in sizes.items() if name in symbols}
 
@@ -289,14 +289,17 @@ def _draw(
 def _draw_map(
     spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator
 ) -> dict[Any, Any]:
-    """A map from a few words or small numbers to scalars."""
+    """Draw a map from a few words or small numbers to scalars."""
     is_text = spec.map_key == TensorProto.STRING
     keys: Sequence[Any] = _WORDS if is_text else range(len(_WORDS))
     return {key: _draw(spec, shape, generator).item() for key in keys}
 
 
 def integer_ends(spec: InputSpec) -> tuple[int, int] | None:
-    """The least and the greatest value that an integer or boolean input surely admits."""
+    """Return the least and greatest value that an integer or boolean input surely admits.
+
+    ``None`` for an input of any other type.
+    """
     if spec.elem_type == TensorProto.BOOL:
         return 0, 1
     if "INT" not in _ELEMENT_TYPES[spec.elem_type]:
@@ -311,7 +314,7 @@ def integer_ends(spec: InputSpec) -> tuple[int, int] | None:
 
 
 def _integer_range(spec: InputSpec, dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Half-open range of the values to draw."""
+    """Return the half-open range of the values to draw."""
     if spec.index_bound is not None:
         return 0, max(spec.index_bound, 1)
     if spec.elem_type in _INDEX_TYPES:

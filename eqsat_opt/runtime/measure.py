@@ -1,8 +1,9 @@
-"""The timing protocol: how long one call takes on a machine that is not idle.
+"""The timing protocol: measurement of the time of one call on a machine that is not idle.
 
-Interference only ever adds time, so the minimum is the estimator; samples come in bursts spread in
-time so that one busy moment of the machine cannot spoil them all; one thread is timed by the
-processor time of the process, which does not count the time that others had the core.
+Interference only ever adds time, so the minimum is the estimator. Samples come in bursts that are
+spread in time, so that one busy moment of the machine cannot spoil them all. A call of one thread
+is timed by the processor time of the process, which excludes time when other processes ran on the
+core.
 """
 
 from __future__ import annotations
@@ -45,53 +46,53 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 1
-"""Raised whenever a change here makes older figures incomparable."""
+"""Version of the protocol, raised whenever a change here makes older figures incomparable."""
 
 LEAST_US = 0.01
-"""Time that a clock of coarse steps may show as nothing, microseconds."""
+"""Lower limit of measured times, µs; a clock of coarse steps may show shorter ones as 0."""
 
 ClockKind: TypeAlias = Literal["cpu", "wall"]
 
 AnyClock: TypeAlias = Literal["cpu", "wall", "device"]
-"""Of a measurement: those of this process, or that of a device between two events."""
+"""Clock of a measurement: one of this process, or that of a device between two events."""
 
 # Reading the processor clock costs up to 1 µs: below 1 % of a sample of this length.
 _MIN_SAMPLE_US = 100.0
-# The emptiest Python call takes 20 ns.
+# An empty Python call takes 20 ns.
 _MAX_RUNS_PER_SAMPLE = 1 << 13
 _BURST_SAMPLES = 7
-# Wall time has to outlast whoever else is on the cores, or bursts agree on a disturbed figure.
+# Wall time has to outlast other processes on the cores, or bursts agree on a disturbed figure.
 _BURSTS: dict[ClockKind, int] = {"cpu": 3, "wall": 5}
 _BURST_GAP_S: dict[ClockKind, float] = {"cpu": 0.002, "wall": 0.01}
 _WARM_UPS = 2
-# What threads use is counted at the scheduler's ticks, up to 4 ms apart.
+# Processor time of threads is counted at the scheduler's ticks, up to 4 ms apart.
 _REST_S = 0.01
 _LONGEST_REST_S = 0.1
 _AT_REST = 0.3
-# As long as idle threads of another session wait actively.
+# Idle threads of another session wait actively for about this time.
 _SETTLING_S = 0.05
 _AGREEMENT = 0.02
 
 _METERED_S = 0.1
-"""Counters of energy move every millisecond, so the power over this time is good to 1 %."""
+"""Duration of a power reading: counters move every millisecond, so power is accurate to 1 %."""
 
 _read_uj: ContextVar[Callable[[], float] | None] = ContextVar("_read_uj", default=None)
 
 
 class Clock(Protocol):
-    """What a measurement reads; replaced in tests."""
+    """Clocks that a measurement reads; replaced in tests."""
 
     def wall_ns(self) -> int:
-        """Time passed."""
+        """Return the wall time since an arbitrary moment."""
 
     def cpu_ns(self) -> int:
-        """Processor time of the whole process."""
+        """Return the processor time of the whole process."""
 
     def preemptions(self) -> int:
-        """Involuntary context switches of the process so far."""
+        """Return the number of involuntary context switches of the process so far."""
 
     def cpu_step_ns(self) -> int:
-        """Smallest step of `cpu_ns`."""
+        """Return the smallest step of `cpu_ns`."""
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
@@ -134,32 +135,32 @@ class Sample:
     preempted: bool
 
     def time_us(self, kind: ClockKind) -> float:
-        """Return the time of a run, never 0: others are divided by it."""
+        """Return the time of a run, never 0, because other times are divided by it."""
         return max(self.cpu_us if kind == "cpu" else self.wall_us, LEAST_US)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Time of one call.
+    """Measured time of one call.
 
     Attributes:
-        time_us: the estimate: minimum of all samples, less `overhead_us`; by the clock of a device,
-            whose rate changes, their median.
+        time_us: the estimate: minimum of all samples, less `overhead_us`; with the clock of a
+            device, whose rate changes, their median.
         p20_us: 20th percentile of the samples that were not preempted, less `overhead_us`.
-        median_us: their median, less `overhead_us`.
+        median_us: median of the samples that were not preempted, less `overhead_us`.
         n: number of samples.
-        n_preempted: how many of them suffered an involuntary context switch.
-        clock: which clock the times are of: "cpu" for one thread, otherwise "wall"; "device" for
-            events on a device.
-        wall_us: minimum of wall time, nothing subtracted; by the clock of a device, minimum of
-            that.
-        cpu_us: minimum of processor time of the process, nothing subtracted; 0 by the clock of a
+        n_preempted: number of samples with an involuntary context switch.
+        clock: clock of the times: "cpu" for one thread, otherwise "wall"; "device" for events on a
             device.
-        overhead_us: what was subtracted for calling the executor.
-        layout: layout in which the data was: "plain", "blocked" (onnxruntime's NCHWc), or "alias"
-            for work that only renames a buffer and is never timed.
-        power_w: mean power while it ran over and over, of all that the meter counts, other
-            processes included; ``None`` where there was no meter.
+        wall_us: minimum of wall time, nothing subtracted; with the clock of a device, minimum of
+            its time.
+        cpu_us: minimum of processor time of the process, nothing subtracted; 0 with the clock of a
+            device.
+        overhead_us: time that was subtracted for calling the executor.
+        layout: layout of the data: "plain", "blocked" (onnxruntime's NCHWc), or "alias" for work
+            that only renames a buffer and is never timed.
+        power_w: mean power while the call was repeated, of all hardware that the meter counts,
+            other processes included; ``None`` if there was no meter.
     """
 
     time_us: float
@@ -175,12 +176,12 @@ class Measurement:
     power_w: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A flat mapping of numbers and strings; without the power, if there is none."""
+        """Return a flat mapping of numbers and strings; without the power, if there is none."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
-        """Inverse of `to_json`.
+        """Return the measurement that `to_json` wrote.
 
         Raises:
             ValueError: a field is missing, unknown, or of the wrong type.
@@ -202,10 +203,10 @@ class Measurement:
 
 @contextmanager
 def metered(read_uj: Callable[[], float]) -> Iterator[None]:
-    """Within it, `measure` tells the power as well.
+    """Return a context in which `measure` reports power as well.
 
     Args:
-        read_uj: of a meter: energy since an arbitrary moment, µJ.
+        read_uj: reads a meter: returns the energy since an arbitrary moment, µJ.
     """
     token = _read_uj.set(read_uj)
     try:
@@ -226,7 +227,7 @@ def measure(
     At least one sample is taken however slow the call is, and at least 21 within the budget.
 
     Args:
-        call: what to time; it is also called for warming up.
+        call: the call to time; it is also called for warming up.
         threads: number of threads that it uses; 1 selects processor time.
         budget_s: time for sampling, after warming up.
         clock: source of times.
@@ -257,7 +258,7 @@ def measure(
 
 
 def _power_w(call: Callable[[], object], clock: Clock) -> float | None:
-    """Mean power while `call` runs over and over, W; `None` without a meter."""
+    """Return the mean power while `call` is repeated, W; `None` without a meter."""
     read_uj = _read_uj.get()
     if read_uj is None:
         return None
@@ -267,7 +268,7 @@ def _power_w(call: Callable[[], object], clock: Clock) -> float | None:
             call()
             seconds = _seconds_since(start, clock)
         power_w = (read_uj() - begin_uj) / (seconds * 1e6)
-    except RuntimeFailed:  # of the meter or of the call, whose time is known by now
+    except RuntimeFailed:  # the meter or the call failed; the call's time is known already
         return None
     return power_w if power_w > 0 else None
 
@@ -275,12 +276,12 @@ def _power_w(call: Callable[[], object], clock: Clock) -> float | None:
 def rest(threads: int, clock: Clock = SYSTEM_CLOCK) -> None:
     """Wait until no thread of this process computes, for a tenth of a second at most.
 
-    For tens of milliseconds after a run the further threads of a session wait actively for the
+    For tens of milliseconds after a run, the further threads of a session wait actively for the
     next one, and take their cores from another session that runs now (two sessions of a BERT on
-    two cores: 61 ms each alone, 98 in turns). A session of one thread has none.
+    two cores: 61 ms each alone, 98 ms in turns). A session of one thread has no further threads.
 
     Args:
-        threads: most threads that any session of this process uses.
+        threads: largest number of threads that any session of this process uses.
         clock: source of times.
     """
     if threads == 1:
@@ -296,14 +297,15 @@ def rest(threads: int, clock: Clock = SYSTEM_CLOCK) -> None:
 def settle(
     call: Callable[[], object], run_us: float, threads: int, clock: Clock = SYSTEM_CLOCK
 ) -> None:
-    """Before a session is timed in turn with others: their threads rest, its own have their cores.
+    """Wait before a session is timed in turn with others, until their threads rest.
 
-    Short runs pass the time themselves, since threads that wake up from a pause may share a core.
+    A session of short runs is run during that time, since threads that wake up from a pause may
+    share a core.
 
     Args:
         call: runs the session once.
-        run_us: how long that takes.
-        threads: most threads that any session of this process uses.
+        run_us: time of one run.
+        threads: largest number of threads that any session of this process uses.
         clock: source of times.
     """
     if threads == 1:
@@ -317,7 +319,7 @@ def settle(
 
 
 def runs_per_sample(call: Callable[[], object], clock: Clock = SYSTEM_CLOCK) -> int:
-    """How many runs make a sample long enough for the clocks (0.1 ms)."""
+    """Return the number of runs that make a sample long enough for the clocks (0.1 ms)."""
     runs = 1
     while runs < _MAX_RUNS_PER_SAMPLE:
         # Twice, because one interruption would make a short run look long.
@@ -342,13 +344,13 @@ def take_sample(call: Callable[[], object], runs: int, clock: Clock = SYSTEM_CLO
 
 
 def clock_kind(threads: int, sample_us: float, clock: Clock = SYSTEM_CLOCK) -> ClockKind:
-    """Processor time for one thread where that clock is fine enough, otherwise wall time."""
+    """Choose processor time for one thread if that clock is fine enough, otherwise wall time."""
     fine = clock.cpu_step_ns() <= 0.01 * sample_us * 1e3
     return "cpu" if threads == 1 and fine else "wall"
 
 
 def clean_samples(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """The samples that were not preempted, or all when those are too few to speak for them."""
+    """Return the samples that were not preempted, or all samples if those are fewer than half."""
     clean = [sample for sample in samples if not sample.preempted]
     return clean if 2 * len(clean) >= len(samples) else samples
 

@@ -1,4 +1,4 @@
-"""Which processor a measurement belongs to."""
+"""Fingerprint of the processor to which a measurement belongs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 _CPUINFO = Path("/proc/cpuinfo")
-# A kernel is chosen by these flags; the rest of the list changes with kernel updates.
+# Libraries choose kernels by these flags; other flags change with updates of Linux.
 _ISA_PREFIXES = ("sse", "ssse", "avx", "fma", "amx", "bmi", "asimd", "sve")
 _ISA_EXACT = frozenset(("bf16", "f16c", "fphp", "i8mm", "neon", "sme", "sme2"))
 
@@ -29,10 +29,10 @@ class DeviceFingerprint:
     """Identity of a processor for the purpose of timing.
 
     Attributes:
-        id: short stable key, as stored with each measurement.
-        name: what a person would call it.
+        id: short stable key, stored with each measurement.
+        name: readable name.
         isa: its vector extensions, sorted.
-        is_virtual: whether a hypervisor was seen; the same chip is often slower then.
+        is_virtual: whether there is a hypervisor, under which the same chip is often slower.
     """
 
     id: str
@@ -42,15 +42,15 @@ class DeviceFingerprint:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Return the number of cores on which this process may run."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def crowd() -> str:
-    """That the machine is busy, to be put behind a reason; empty where it is not, or cannot tell.
+    """Return a note that the machine is busy, to append to a reason; empty if it is not.
 
-    It counts as busy where on the average of the last minute each core had to serve more than two
-    processes: what runs here took twice its time then.
+    The machine counts as busy if each core served more than two processes on average over the last
+    minute: work takes twice its time then. The note is also empty if the load is unknown.
     """
     try:
         load = os.getloadavg()[0]
@@ -64,12 +64,12 @@ def crowd() -> str:
 
 @lru_cache(maxsize=1)
 def device_fingerprint() -> DeviceFingerprint:
-    """The processor of this machine."""
+    """Return the fingerprint of this machine's processor."""
     return fingerprint_of(_processor_facts())
 
 
 def fingerprint_of(facts: Mapping[str, str]) -> DeviceFingerprint:
-    """The fingerprint of a processor described as Linux does in `/proc/cpuinfo`."""
+    """Return the fingerprint of a processor from facts in the form of Linux's `/proc/cpuinfo`."""
     flags = set((facts.get("flags") or facts.get("Features") or "").split())
     isa = tuple(
         sorted(flag for flag in flags if flag.startswith(_ISA_PREFIXES) or flag in _ISA_EXACT)
@@ -92,7 +92,7 @@ def fingerprint_of(facts: Mapping[str, str]) -> DeviceFingerprint:
 
 
 def _processor_facts() -> dict[str, str]:
-    """Properties of the first processor; without `/proc`, what Python knows."""
+    """Return the properties of the first processor; without `/proc`, those that Python knows."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:

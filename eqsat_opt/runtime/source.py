@@ -1,4 +1,4 @@
-"""What may be given where a model is wanted, and what every executor offers in return."""
+"""Sources of models, and the interfaces of the runners and runtimes that execute them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 ModelSource: TypeAlias = onnx.ModelProto | str | os.PathLike[str] | bytes
-"""A model in memory, its file, or its serialised bytes. Weights of a file stay mapped."""
+"""Model in memory, its file, or its serialised bytes. Weights of a file stay mapped."""
 
 Feeds: TypeAlias = Mapping[str, Any]
-"""Input name → array; a list of arrays for a sequence, None for an absent optional."""
+"""Arrays by input name; a list of arrays for a sequence, None for an absent optional."""
 
 
 class Runner(Protocol):
-    """An executable model: what an executor makes of a graph."""
+    """An executable model."""
 
     @property
     def input_names(self) -> Sequence[str]:
@@ -47,7 +47,7 @@ class RaceRunner(Runner, Protocol):
     """A runner that can be timed."""
 
     def bind(self, feeds: Feeds) -> Callable[[], object]:
-        """Fix the inputs, for runs that cost as little as can be beside the model's own work.
+        """Fix the inputs; return a function that runs the model with the least possible overhead.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit.
@@ -55,34 +55,34 @@ class RaceRunner(Runner, Protocol):
 
 
 OpenRunner: TypeAlias = Callable[[], RaceRunner]
-"""Makes a fresh runner; one that cannot be made is a `RuntimeFailed`."""
+"""Function that makes a new runner, or raises `RuntimeFailed`."""
 
 
 Setting: TypeAlias = Mapping[str, Any]
-"""How a runtime runs a model, as JSON values by name; empty is as it comes."""
+"""Options with which a runtime runs a model, as JSON values by name; empty for the defaults."""
 
 
 class Runtime(Protocol):
-    """What runs a whole model: one more entrant of a race, whatever is behind it."""
+    """A runtime of whole models, which can take part in a race."""
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """Name of the runtime for users."""
 
     def missing(self) -> str:
-        """Why it cannot run here, as a sentence without a period; empty if it can.
+        """Return why it cannot run here, as a sentence without a period; empty if it can.
 
-        It is asked often, and before anything of the runtime is loaded.
+        The method is called often, and before anything of the runtime is loaded.
         """
 
     def facts(self) -> Mapping[str, str | int]:
-        """Versions and the like, by name: where one of them differs, a measured choice is void."""
+        """Return versions and similar facts by name; a change of one voids a measured choice."""
 
     def settings(self, model: ModelSource, custom_ops: Sequence[str] = ()) -> Sequence[Setting]:
-        """Settings that are worth a race for a model, beside the empty one.
+        """Return the settings that are worth a race for a model, besides the empty one.
 
         Raises:
-            RuntimeFailed: it refuses the model.
+            RuntimeFailed: the runtime refuses the model.
         """
 
     def open(
@@ -95,18 +95,18 @@ class Runtime(Protocol):
         """Load a model.
 
         Args:
-            model: with its data inside, or a file.
-            threads: to use, exactly.
+            model: a model with its data inside, or a file.
+            threads: exact number of threads to use.
             setting: one of `settings`, or the empty one.
             custom_ops: libraries of operators that were built for onnxruntime.
 
         Raises:
-            RuntimeFailed: it is missing, or refuses the model or the setting.
+            RuntimeFailed: the runtime is missing, or refuses the model or the setting.
         """
 
 
 def read_structure(source: ModelSource) -> onnx.ModelProto:
-    """The model with its graph but without external weights.
+    """Return the model with its graph but without external weights.
 
     Raises:
         ModelError: the file cannot be read or is not ONNX.

@@ -1,4 +1,4 @@
-"""Models in a form that the runtime can load: in memory, or in files where weights are large."""
+"""Models in a form that a runtime can load: in memory, or in files if weights are large."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ from eqsat_opt.runtime.source import ModelSource
 __all__ = ["Staging"]
 
 _LARGE_BYTES = 64 << 20
-"""A race builds a dozen sessions; each would serialise the weights of a model in memory anew."""
+"""Size of weights above which models are put in files.
+
+A race builds a dozen sessions, and each would serialise the weights of a model in memory anew.
+"""
 
 
 class Staging:
-    """Makes runnable forms and removes their files in the end.
+    """A maker of runnable forms of models, which removes their files in the end.
 
-    All files share one file of data, so that what several models read is written once.
+    All forms share one file of data, so that tensors which several models read are written once.
 
     Args:
-        model: the loaded original; whether it is large or has external data decides for all.
-        given: what it was loaded from; a path is run as it is, so that its weights stay mapped.
+        model: the loaded original. All forms are files if it is large or has external data.
+        given: the source from which it was loaded; a path is run unchanged, so that its weights
+            stay mapped.
 
     Raises:
         RuntimeFailed: there is no room for the files.
@@ -39,7 +43,7 @@ class Staging:
     def __init__(
         self, model: onnx_ir.Model, given: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
     ) -> None:
-        # In memory a model would have its external data looked for in the working directory.
+        # For a model in memory, external data would be searched for in the working directory.
         self._in_files = constant_bytes(model) > _LARGE_BYTES or has_external(model)
         self._close = ExitStack()
         self._scratch: Scratch | None = None
@@ -53,7 +57,7 @@ class Staging:
         )
 
     def of(self, model: onnx_ir.Model) -> ModelSource:
-        """A runnable form of ``model``."""
+        """Return a runnable form of ``model``."""
         if not self._in_files:
             return model_proto(model)
         try:

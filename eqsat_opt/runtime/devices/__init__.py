@@ -1,3 +1,3 @@
-"""Devices: what executes launches, and the facts of machines that nobody has at hand."""
+"""Devices that execute launches, and profiles of devices that need not be present."""
 
 __all__: list[str] = []

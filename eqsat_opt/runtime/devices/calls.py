@@ -1,8 +1,8 @@
-"""Compiled functions that run launches, and how several of them are one call from Python.
+"""Compiled functions that run launches, and chains of them that are one call from Python.
 
-Every such function takes one pointer, to data of its own that say where all else is, and returns 0
-for success. A library that has some also has `eqsat_call_all`, which calls a list of them, so that
-launches that follow one another cost one call from Python (0.3 µs) and not one each.
+Each such function takes one pointer, to a record of its own that holds all further addresses, and
+returns 0 for success. A library with such functions also exports `eqsat_call_all`, which calls a
+list of them, so that consecutive launches cost one call from Python (0.3 µs) in total.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from eqsat_opt.runtime.devices.protocol import Launched
 __all__ = ["CALL_ALL", "NativeCall", "joined"]
 
 CALL_ALL = "eqsat_call_all"
-"""``int64_t eqsat_call_all(const Call*, int64_t n)``: 0, or 1 more than the number of the first
-call that failed, behind which none was made."""
+"""Name of ``int64_t eqsat_call_all(const Call*, int64_t n)``.
+
+It returns 0, or 1 more than the index of the first call that failed; it stops at that call.
+"""
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _CALL_ALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
@@ -31,11 +33,11 @@ class NativeCall:
     """A launch that a compiled function runs.
 
     Attributes:
-        name: of the launch.
-        function: its address.
-        data: the address of what it is given.
-        call_all: the address of `CALL_ALL`.
-        keep: what the addresses point into.
+        name: name of the launch.
+        function: address of the function.
+        data: address of its argument.
+        call_all: address of the library's `CALL_ALL`.
+        keep: objects that own the memory behind the addresses.
     """
 
     name: str
@@ -45,10 +47,10 @@ class NativeCall:
     keep: tuple[Any, ...] = field(repr=False)
 
     def __call__(self) -> None:
-        """Run it.
+        """Run the launch.
 
         Raises:
-            RuntimeFailed: it failed.
+            RuntimeFailed: the function failed.
         """
         if _FUNCTION(self.function)(self.data):
             raise RuntimeFailed(f"launch {self.name!r} failed: there is no memory for it")
@@ -59,7 +61,7 @@ class _Call(ctypes.Structure):
 
 
 class _Chain:
-    """Several of them, one after another."""
+    """A sequence of native calls that is made by one call from Python."""
 
     def __init__(self, calls: Sequence[NativeCall]) -> None:
         self._calls = tuple(calls)
@@ -78,7 +80,7 @@ class _Chain:
 
 
 def joined(works: Sequence[Launched]) -> Iterator[Launched]:
-    """The same work in the same order; compiled functions that follow one another are one."""
+    """Yield the same work in the same order, with consecutive native calls merged into one."""
     for is_native, group in groupby(works, lambda work: isinstance(work, NativeCall)):
         if is_native:
             yield _Chain([work for work in group if isinstance(work, NativeCall)])

@@ -1,9 +1,9 @@
-"""The cores of this processor as streams: what a simulation of plans with several of them asks.
+"""The cores of this processor as streams, for the simulation of plans with several streams.
 
-Its kernels have prices of their own, rooflines or measurements, so unlike a device profile this
-says nothing of how long they take. Each runs on one thread and so has a core for itself; that
-kernels side by side share caches and memory, and that values change their layout between sessions,
-is left out.
+Kernels of the host have their own prices, rooflines or measurements, so unlike a device profile
+this model gives no times of kernels. Each kernel runs on one thread and occupies one core. The
+model neglects that concurrent kernels share caches and memory, and that values change their layout
+between sessions.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Cores:
     """Some cores of this processor.
 
     Attributes:
-        streams: as many.
-        event_us: what waiting for an event of another stream adds.
-        launch_us: nothing beyond the prices.
+        streams: number of cores.
+        event_us: delay that waiting for an event of another stream adds.
+        launch_us: 0, because prices of kernels include launching.
     """
 
     streams: Figure
@@ -41,9 +41,9 @@ class Cores:
 
     @classmethod
     def of(cls, count: int) -> Cores:
-        """So many."""
+        """Make the model of a number of cores."""
         return cls(Figure(float(count), "derived: the threads that were asked for"))
 
     def load(self, kernel: Kernel, algorithm: str = "direct", *, workspace_bytes: int = 0) -> Load:
-        """One core, for a time that a price tells."""
+        """Return a load of one core; its time comes from the kernel's price."""
         return Load(width=1 / self.streams.value)

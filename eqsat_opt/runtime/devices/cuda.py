@@ -1,6 +1,6 @@
-"""An NVIDIA GPU by CuPy: one arena, static pointers, streams, a captured graph that is replayed.
+"""An NVIDIA GPU through CuPy: one arena, static pointers, streams, and a captured CUDA graph.
 
-Nothing is allocated while a graph is captured: all kernels are built and run once before.
+Nothing is allocated while the graph is captured: all kernels are built and run once before.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class CudaDevice:
     """The first GPU of this machine.
 
     Args:
-        profile: of the device that a plan is for.
+        profile: profile of the device that a plan is for.
 
     Attributes:
-        cupy: the module.
-        name: what plans call the device.
+        cupy: the module ``cupy``.
+        name: name of the device in plans.
 
     Raises:
-        RuntimeFailed: there is no CuPy, no driver, no GPU, or one of another architecture.
+        RuntimeFailed: there is no CuPy, no driver or no GPU, or the GPU has another architecture.
     """
 
     def __init__(self, profile: DeviceProfile) -> None:
@@ -59,10 +59,10 @@ class CudaDevice:
         self.stream(0)
 
     def alloc(self, size_bytes: int) -> Memory:
-        """Memory of zeros, so that the run before a capture reads ordinary numbers.
+        """Allocate memory of zeros, so that the run before a capture reads ordinary numbers.
 
         Raises:
-            RuntimeFailed: there is not so much; how much is free.
+            RuntimeFailed: memory does not suffice; the message has the number of free bytes.
         """
         make = partial(self.cupy.zeros, max(size_bytes, 1), np.uint8)
         return self._fitting("an arena", size_bytes, make)
@@ -79,7 +79,7 @@ class CudaDevice:
     def views(
         self, plan: Plan, arena: Memory, constants: Mapping[str, Array]
     ) -> Mapping[str, Array]:
-        """The buffers of a plan in device memory; constants are uploaded.
+        """Return the buffers of a plan in device memory, and upload its constants.
 
         Raises:
             RuntimeFailed: an input or output is of a type that CuPy lacks, or memory is short.
@@ -104,31 +104,32 @@ class CudaDevice:
         return found
 
     def upload(self, target: Array, value: Array) -> None:
-        """Copy a value to the device, by stream 0."""
+        """Copy a value to the device, on stream 0."""
         with self._streams[0]:
             self.cupy.copyto(target, self.cupy.asarray(np.asarray(value, order="C")))
 
     def download(self, source: Array) -> Array:
-        """A dense copy, when all work is done."""
+        """Wait until all work is done, then return a dense copy in host memory."""
         self.synchronize()
         found: Array = self.cupy.asnumpy(source, order="C")
         return found
 
     def stream(self, number: Stream) -> Stream:
-        """Open a stream that waits for no other one."""
+        """Open a stream that does not synchronise with the default stream."""
         if number not in self._streams:
             self._streams[number] = self.cupy.cuda.Stream(non_blocking=True)
         return number
 
     def stream_pointer(self, number: Stream) -> int:
-        """What libraries call a stream."""
+        """Return the ``cudaStream_t`` of a stream, for libraries."""
         return int(self._streams[self.stream(number)].ptr)
 
     def compiled(self, source: str) -> Callable[..., Launched]:
-        """Functions of a CUDA source; CuPy keeps machine code by text, architecture and NVRTC.
+        """Compile a CUDA source; CuPy caches machine code by text, architecture and NVRTC version.
 
         Returns:
-            From name, blocks, threads and arguments of a function to what launches it.
+            A function that takes the name of a kernel, the numbers of blocks and of threads, and
+            arguments, and returns a callable that launches the kernel.
         """
         module = self.cupy.RawModule(code=source, options=("-std=c++17",), backend="nvrtc")
 
@@ -138,21 +139,21 @@ class CudaDevice:
         return bound
 
     def on_stream(self, number: Stream) -> Any:
-        """A context in which CuPy queues on a stream."""
+        """Return a context manager in which CuPy queues its work on a stream."""
         return self._streams[self.stream(number)]
 
     def event(self) -> Event:
-        """The next number."""
+        """Create an event and return its number."""
         number = len(self._events)
         self._events[number] = self.cupy.cuda.Event(disable_timing=True)
         return number
 
     def record(self, event: Event, stream: Stream) -> None:
-        """The event stands for all that was queued on the stream before."""
+        """Record an event after all work queued on the stream so far."""
         self._streams[stream].record(self._events[event])
 
     def wait(self, event: Event, stream: Stream) -> None:
-        """What is queued on the stream from now on begins after the event."""
+        """Make all work that is queued on the stream from now on wait for an event."""
         self._streams[stream].wait_event(self._events[event])
 
     def launch(self, work: Launched, stream: Stream) -> None:
@@ -161,18 +162,18 @@ class CudaDevice:
             work()
 
     def capture(self, queue: Callable[[], None]) -> Any:
-        """Run all once, so that libraries have allocated what they need; then record it."""
-        # Constants and zeros came by the default stream, for which the others do not wait.
+        """Run the work once, so that libraries allocate what they need, then capture it."""
+        # Constants and zeros were written on the default stream, for which others do not wait.
         self._runtime.deviceSynchronize()
         queue()
         self.synchronize()
         first, was_collecting = self._streams[0], gc.isenabled()
-        gc.disable()  # what ends during a capture may make calls that break it
+        gc.disable()  # finalisers that run during a capture may make calls that break it
         try:
             first.begin_capture(self._runtime.streamCaptureModeThreadLocal)
             queue()
         except BaseException:
-            with suppress(self._runtime.CUDARuntimeError):  # that it is broken is no news
+            with suppress(self._runtime.CUDARuntimeError):  # the capture is broken already
                 first.end_capture()
             raise
         else:
@@ -182,16 +183,16 @@ class CudaDevice:
                 gc.enable()
 
     def replay(self, captured: Any) -> None:
-        """Queue the graph on stream 0."""
+        """Queue a captured graph on stream 0."""
         captured.launch(self._streams[0])
 
     def synchronize(self) -> None:
-        """Return when all streams are done."""
+        """Wait until the work of all streams is done."""
         for stream in self._streams.values():
             stream.synchronize()
 
     def elapsed_us(self, queue: Callable[[], None]) -> float:
-        """Time on the device from the beginning to the end of what is queued on stream 0, µs."""
+        """Return the time that the queued work takes on stream 0, by events on the device, µs."""
         first, made = self._streams[0], self.cupy.cuda.Event
         begin, end = made(), made()
         begin.record(first)
@@ -201,13 +202,13 @@ class CudaDevice:
         return 1e3 * float(self.cupy.cuda.get_elapsed_time(begin, end))
 
     def clock(self) -> float:
-        """Time when all work before is done, µs, by the clock of the host."""
+        """Wait until all work is done and return the time of the host's clock, µs."""
         self.synchronize()
         return time.perf_counter_ns() / 1e3
 
 
 _BITS = {"bfloat16": "uint16"}
-"""Types that CuPy lacks; kernels get pointers and do not mind."""
+"""Substitutes of the same size for types that CuPy lacks; kernels only receive pointers."""
 
 
 def _plain(dtype: str) -> np.dtype[Any]:

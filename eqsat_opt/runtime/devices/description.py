@@ -1,8 +1,8 @@
-"""What CUDA libraries are told of a GPU that need not be here.
+"""Descriptions of GPUs for CUDA libraries that plan without the device.
 
-cuDNN plans for a device of which it has these properties as JSON (deviceless planning, cuDNN 9.11).
-From 9.28 on it demands `smCountOrigin`, `oversizedSharedMemoryPerBlock` and `memoryBusWidth`, which
-9.19 takes as well, so that all descriptions have them.
+cuDNN plans for a device that is described by these properties as JSON (deviceless planning, cuDNN
+9.11). From 9.28 on it demands `smCountOrigin`, `oversizedSharedMemoryPerBlock` and
+`memoryBusWidth`, which 9.19 accepts as well, so all descriptions have them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROPERTIES = (
     "maxRegistersPerSM", "pciDeviceId", "maxCtasPerSM", "maxThreadsPerBlock", "maxThreadsPerSM",
     "isTccDriver", "supportCoopLaunch", "deviceVer", "driverVer", "cudaDeviceId", "totalGlobalMem",
 )  # fmt: skip
-"""All but the name; whole numbers, or three of them."""
+"""Names of all properties but the name; values are whole numbers, or three for `_TRIPLES`."""
 
 _END = 1 << 48
 
@@ -36,9 +36,9 @@ class DeviceDescription:
     """The properties of a GPU.
 
     Attributes:
-        source: where they are from.
-        name: of the device, ``deviceName``.
-        properties: by the names of cuDNN, those of `PROPERTIES`; sizes in bytes, clocks in kHz,
+        source: source of the properties.
+        name: name of the device, ``deviceName``.
+        properties: values by cuDNN's names, those of `PROPERTIES`; sizes in bytes, clocks in kHz,
             ``deviceVer`` a hundred times the compute capability.
     """
 
@@ -51,19 +51,19 @@ class DeviceDescription:
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
 
     def __hash__(self) -> int:
-        """By what libraries read."""
+        """Hash the text that libraries read."""
         return hash(self.text)
 
     @property
     def architecture(self) -> str:
-        """As compilers call it: ``sm_90``."""
+        """Architecture by its name in compilers, such as ``sm_90``."""
         version = self.properties["deviceVer"]
         assert isinstance(version, int)
         return f"sm_{version // 10}"
 
     @property
     def text(self) -> str:
-        """The JSON that cuDNN reads."""
+        """JSON text that cuDNN reads."""
         values = {key: _plain(value) for key, value in self.properties.items()}
         return json.dumps({**values, "deviceName": self.name}, sort_keys=True)
 
@@ -73,13 +73,13 @@ def _plain(value: int | tuple[int, ...]) -> int | list[int]:
 
 
 def description_to_json(one: DeviceDescription) -> Document:
-    """The document of a description; `description_from_json` gives back an equal value."""
+    """Return the document of a description; `description_from_json` is the inverse."""
     properties = {key: _plain(one.properties[key]) for key in PROPERTIES}
     return {"source": one.source, "name": one.name, "properties": properties}
 
 
 def description_from_json(entry: Entry) -> DeviceDescription:
-    """What `description_to_json` made.
+    """Return the description that `description_to_json` wrote.
 
     Raises:
         StageError: a property is missing, is not known, or is no whole number.

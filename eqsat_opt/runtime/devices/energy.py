@@ -1,6 +1,6 @@
-"""Energy of kernels by a model: static power over time, and a price for each operation and byte.
+"""Model of the energy of kernels: static power over time, and a price per operation and byte.
 
-Whoever measured these figures has such a model; none ships.
+No energy model is part of the package: its figures have to be measured by the user.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ __all__ = ["EnergyModel", "energy_from_json", "load_energy_model"]
 
 @dataclass(frozen=True)
 class EnergyModel:
-    """Energy of a kernel.
+    """Energy model of the kernels of a device.
 
     Attributes:
         static_w: power of the idle device, W.
-        pj_per_flop: by precision, pJ.
-        pj_per_byte: of memory traffic, pJ.
-        of_algorithm: what an algorithm needs of both, as a multiple; 1 where it is not named.
+        pj_per_flop: energy of an operation by precision, pJ.
+        pj_per_byte: energy of a byte of memory traffic, pJ.
+        of_algorithm: factor by algorithm for the energy of operations and traffic; 1 for algorithms
+            that are not listed.
     """
 
     static_w: Figure
@@ -40,16 +41,16 @@ class EnergyModel:
 
     @property
     def source(self) -> str:
-        """Where its figures are from, each source once."""
+        """Sources of its figures, each source once."""
         rates = (*self.pj_per_flop.values(), self.pj_per_byte, *self.of_algorithm.values())
         figures = (self.static_w, *rates)
         return "; ".join(dict.fromkeys(one.source for one in figures))
 
     def require_precision(self, precision: str) -> None:
-        """Refuse a precision that it does not know.
+        """Refuse a precision for which the model has no figure.
 
         Raises:
-            OptionError: nothing is known of it.
+            OptionError: the model has no figure for the precision.
         """
         if precision not in self.pj_per_flop:
             known = ", ".join(sorted(self.pj_per_flop)) or "none"
@@ -66,10 +67,10 @@ class EnergyModel:
         *,
         algorithm: str = "",
     ) -> float:
-        """Energy, µJ.
+        """Return the energy of a kernel from its time, operations and traffic, µJ.
 
         Raises:
-            OptionError: nothing is known of that precision.
+            OptionError: the model has no figure for the precision.
         """
         self.require_precision(precision)
         moving = self.pj_per_flop[precision].value * flops + self.pj_per_byte.value * size_bytes
@@ -82,10 +83,10 @@ _FIELDS = ("static_w", "pj_per_flop", "pj_per_byte", "of_algorithm")
 
 
 def energy_from_json(entry: Entry) -> EnergyModel:
-    """The model in a profile, where each figure has a source of its own.
+    """Read the energy model in a profile, where each figure has its own source.
 
     Raises:
-        StageError: a figure is missing, but ``of_algorithm``, or makes no sense.
+        StageError: a figure other than ``of_algorithm`` is missing, or a figure is implausible.
     """
     entry.require_fields(*_FIELDS)
     return EnergyModel(
@@ -101,12 +102,13 @@ def _of_algorithm(entry: Entry) -> Entry:
 
 
 def load_energy_model(path: str | os.PathLike[str]) -> EnergyModel:
-    """The model of a file: ``static_w``, ``pj_per_flop`` by precision, ``pj_per_byte``, ``source``.
+    """Read an energy model from a file, where all figures have one source.
 
-    It may have ``of_algorithm``, too.
+    The file has the fields ``static_w``, ``pj_per_flop`` by precision, ``pj_per_byte`` and
+    ``source``, and may have ``of_algorithm``.
 
     Raises:
-        OptionError: it cannot be read, lacks one of them, or gives what makes no sense.
+        OptionError: the file cannot be read, lacks a field, or has an implausible figure.
     """
     where = f"the energy model {os.fspath(path)}"
     try:

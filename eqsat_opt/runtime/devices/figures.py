@@ -1,4 +1,4 @@
-"""Numbers that say where they are from, and how they are read."""
+"""Figures, numbers with their sources, and functions that read and check them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from eqsat_opt.errors import StageError
 __all__ = ["POSITIVE", "Figure", "count_of", "figure_of", "figure_table", "number_of"]
 
 POSITIVE = 1e-9
-"""Below any figure of a device that is not zero."""
+"""Lower limit of figures of a device that are not zero."""
 
 _MOST = 1e18
-"""Beyond any figure of a device in the units here, and sums of what follows from it stay finite."""
+"""Upper limit of figures of a device in the units used here; sums of derived values stay finite."""
 
 _ASSUMED = "assumed"
-"""How the source of a figure begins that is neither measured nor stated by the manufacturer."""
+"""Beginning of the source of a figure that is neither measured nor stated by the manufacturer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number, and where it is from.
+    """A number and its source.
 
     Attributes:
-        value: in the unit that its name says.
+        value: the number, in the unit that the figure's name has as a suffix.
         source: ``data sheet: …``, ``measured: …`` with date and versions, ``derived: …`` or
             ``assumed: …``.
     """
@@ -34,21 +34,21 @@ class Figure:
 
     @property
     def is_assumed(self) -> bool:
-        """Whether nobody has measured or stated it."""
+        """Whether it is neither measured nor stated by the manufacturer."""
         return self.source.startswith(_ASSUMED)
 
 
 def number_of(entry: Entry, name: str, where: str = "", least: float = POSITIVE) -> float:
-    """A number that a device can have.
+    """Read a number that is plausible for a device.
 
     Args:
         entry: the object that holds it.
-        name: of the field.
+        name: name of the field.
         where: its place, for messages; by default that of the field.
-        least: that it may be.
+        least: smallest value that it may have.
 
     Raises:
-        StageError: it is no number, or no device has it.
+        StageError: it is no number, or is implausible.
     """
     value = entry.number(name)
     if not least <= value <= _MOST:
@@ -57,10 +57,10 @@ def number_of(entry: Entry, name: str, where: str = "", least: float = POSITIVE)
 
 
 def figure_of(entry: Entry, least: float = POSITIVE) -> Figure:
-    """A figure with its source.
+    """Read a figure with its source.
 
     Raises:
-        StageError: it lacks one of them, or no device has such a value.
+        StageError: value or source is missing, or the value is implausible.
     """
     entry.require_all("value", "source")
     source = entry.text("source")
@@ -71,10 +71,10 @@ def figure_of(entry: Entry, least: float = POSITIVE) -> Figure:
 
 
 def count_of(entry: Entry) -> Figure:
-    """A whole number of things, one at least.
+    """Read a figure that is a count: a whole number of 1 or more.
 
     Raises:
-        StageError: it is none.
+        StageError: it is no such number.
     """
     found = figure_of(entry)
     if found.value < 1 or found.value % 1:
@@ -83,5 +83,5 @@ def count_of(entry: Entry) -> Figure:
 
 
 def figure_table(entry: Entry) -> dict[str, Figure]:
-    """Figures by name."""
+    """Read figures by name."""
     return {name: figure_of(entry.mapping(name)) for name in entry.value}

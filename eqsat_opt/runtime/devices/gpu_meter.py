@@ -1,4 +1,4 @@
-"""The energy that a GPU counts itself, and its sensors."""
+"""Energy counter and sensors of a GPU."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _SLOWED = {
     "nvmlClocksEventReasonHwThermalSlowdown": "heat, by hardware",
     "nvmlClocksEventReasonHwPowerBrakeSlowdown": "power brake",
 }
-"""Why a GPU that is busy runs at lower clocks than it may."""
+"""Reasons for which a busy GPU runs at lower clocks than it may."""
 
 _WIDTHS = 32, 64
-"""Bits after which counters begin anew."""
+"""Widths of counters in bits, at which they wrap around."""
 
 
 class NvmlMeter:
-    """The counter of a GPU, which counts its memory as well.
+    """The energy counter of a GPU, which includes the energy of its memory.
 
-    It counts whole mJ and moves about ten times a second, so a power is one between two ticks
-    (`energy_windows`). It may begin anew once between two readings.
+    It counts whole mJ and moves about ten times a second, so power is only meaningful between two
+    ticks (`energy_windows`). It may wrap around once between two readings.
 
     Args:
-        bus_id: where the GPU is plugged in; by default the first that NVML knows.
+        bus_id: PCI bus id of the GPU; by default the first GPU that NVML knows.
 
     Raises:
         RuntimeFailed: pynvml, the driver, the GPU, or its counter is missing.
@@ -42,7 +42,7 @@ class NvmlMeter:
         self._last_mj, self._total_mj = self._counted_mj(), 0
 
     def read(self) -> float:
-        """Energy since the meter was made, µJ."""
+        """Return the energy since the meter was made, µJ."""
         now_mj, range_mj = self._counted_mj(), 0
         if now_mj < self._last_mj:
             range_mj = next(1 << bits for bits in _WIDTHS if self._last_mj < 1 << bits)
@@ -51,18 +51,21 @@ class NvmlMeter:
         return self._total_mj * 1e3
 
     def power_w(self) -> float:
-        """Power at this moment, by the sensor; of the last second where it tells no moment, W."""
+        """Return the power by the sensor, W.
+
+        It is the power at this moment, or of the last second if the GPU reports no such value.
+        """
         field = self._nvml.constant("NVML_FI_DEV_POWER_INSTANT")
         (found,) = self._nvml.ask("FieldValues", [field])
         return float(self._nvml.ask("PowerUsage") if found.nvmlReturn else found.value.uiVal) / 1e3
 
     def temperature_c(self) -> float:
-        """Temperature of the chip, °C."""
+        """Return the temperature of the chip, °C."""
         sensor = self._nvml.constant("NVML_TEMPERATURE_GPU")
         return float(self._nvml.ask("Temperature", sensor))
 
     def throttling(self) -> tuple[str, ...]:
-        """Why clocks are lower than they may be; empty where they are not."""
+        """Return the reasons for which clocks are lower than they may be; empty if they are not."""
         bits = int(self._nvml.ask("CurrentClocksEventReasons"))
         return tuple(text for name, text in _SLOWED.items() if bits & self._nvml.constant(name))
 

@@ -1,8 +1,8 @@
 """The processor that Python runs on: memory of NumPy, launches that run when they are queued.
 
-Streams are names only: what is queued runs at once, which is one of the orders that a checked plan
-allows. Others are tried by the interpreter of plans, and `eqsat_opt.runtime.devices.threaded` has a
-thread for each stream.
+Streams are names only: a launch runs as soon as it is queued, which is one of the orders that a
+checked plan allows. The interpreter of plans tries other orders, and
+`eqsat_opt.runtime.devices.threaded` has a thread for each stream.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ __all__ = ["HostDevice", "processor_us"]
 
 
 def processor_us() -> float:
-    """Time that this process has run, µs: on a busy machine it says what work takes.
+    """Return the processor time of this process, µs, which measures work even on a busy machine.
 
-    All its threads count, since a runtime of one thread may have that thread for itself (OpenVINO).
+    The time of all threads counts, since a runtime of one thread may run on a thread of its own
+    (OpenVINO).
     """
     return time.process_time_ns() / 1e3
 
@@ -40,10 +41,10 @@ class HostDevice:
         self._capturing: list[Launched] | None = None
 
     def alloc(self, size_bytes: int) -> Memory:
-        """Memory of unknown contents.
+        """Allocate memory of unknown contents.
 
         Raises:
-            RuntimeFailed: there is not so much.
+            RuntimeFailed: memory does not suffice.
         """
         try:
             return aligned_memory(size_bytes)
@@ -56,32 +57,32 @@ class HostDevice:
     def views(
         self, plan: Plan, arena: Memory, constants: Mapping[str, Array]
     ) -> Mapping[str, Array]:
-        """Arrays that share memory with the arena and with constants."""
+        """Return the buffers of a plan as arrays that share memory with the arena and constants."""
         return {b.name: array_of(plan, b.name, arena, constants) for b in plan.buffers}
 
     def upload(self, target: Array, value: Array) -> None:
-        """Copy at once."""
+        """Copy a value at once."""
         np.copyto(target, value)
 
     def download(self, source: Array) -> Array:
-        """A dense copy."""
+        """Return a dense copy."""
         return np.array(source, order="C")
 
     def stream(self, number: Stream) -> Stream:
-        """Nothing to open."""
+        """Return the number; there is nothing to open."""
         return number
 
     def event(self) -> Event:
-        """The next number."""
+        """Create an event and return its number."""
         self._events += 1
         return self._events - 1
 
     def record(self, event: Event, stream: Stream) -> None:
-        """All that was queued has run."""
+        """Mark an event as recorded: all queued work has run already."""
         self._recorded.add(event)
 
     def wait(self, event: Event, stream: Stream) -> None:
-        """Nothing to wait for.
+        """Check that an event was recorded; there is nothing to wait for.
 
         Raises:
             RuntimeFailed: the event was not recorded yet.
@@ -90,14 +91,14 @@ class HostDevice:
             raise RuntimeFailed(f"event {event} is waited for on stream {stream}, not yet recorded")
 
     def launch(self, work: Launched, stream: Stream) -> None:
-        """Run it, or remember it while a capture is under way."""
+        """Run a launch, or add it to a capture in progress."""
         if self._capturing is None:
             work()
         else:
             self._capturing.append(work)
 
     def capture(self, queue: Callable[[], None]) -> Captured:
-        """The launches that ``queue`` queues, in their order; compiled neighbours are one call."""
+        """Return the launches that ``queue`` queues, with consecutive native calls merged."""
         self._capturing = []
         try:
             queue()
@@ -106,13 +107,13 @@ class HostDevice:
             self._capturing = None
 
     def replay(self, captured: Captured) -> None:
-        """Run them again."""
+        """Run captured launches."""
         for work in captured:
             work()
 
     def synchronize(self) -> None:
-        """All has run."""
+        """Do nothing: all queued work has run already."""
 
     def clock(self) -> float:
-        """Time of this process's steady clock, µs."""
+        """Return the time of a monotonic clock, µs."""
         return time.perf_counter_ns() / 1e3

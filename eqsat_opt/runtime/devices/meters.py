@@ -1,7 +1,8 @@
-"""Counters of energy, and which of them can be believed.
+"""Energy meters, and a check of their plausibility.
 
-A counter that opens may still not count: virtual machines offer some that stay 0, by which every
-plan would cost nothing. So a meter is used only if it rises plausibly while a processor is busy.
+A counter that opens may still not count: virtual machines offer some that stay 0, so that every
+plan would cost nothing. A meter is therefore used only if it rises plausibly while a processor is
+busy.
 """
 
 from __future__ import annotations
@@ -29,33 +30,33 @@ __all__ = [
 ]
 
 _LEAST_W, _MOST_W = 0.5, 5e3
-"""No busy processor draws less, and no machine draws more."""
+"""Plausible power, W: no busy processor draws less, and no machine draws more."""
 
 _PROOF_S = 0.3
 _IDLE_S = 0.1
 
 
 class EnergyMeter(Protocol):
-    """What counts energy."""
+    """A counter of energy."""
 
     @property
     def name(self) -> str:
-        """Of the counter: ``RAPL``."""
+        """Name of the counter, such as ``RAPL``."""
 
     @property
     def scope(self) -> str:
-        """What the energy is of, other processes included: ``2 processor packages``."""
+        """Hardware whose energy it counts, other processes included: ``2 processor packages``."""
 
     @property
     def place(self) -> str:
-        """What `open_meter` opens it by in another process."""
+        """Text by which `open_meter` opens it in another process."""
 
     @property
     def resolution_uj(self) -> float:
-        """The smallest step that it may tell, µJ."""
+        """Smallest step of the counter, µJ."""
 
     def read(self) -> float:
-        """Energy since an arbitrary moment, µJ.
+        """Return the energy since an arbitrary moment, µJ.
 
         Raises:
             RuntimeFailed: the counter cannot be read.
@@ -67,14 +68,14 @@ _POWERCAP, _PERF, _NVML = "powercap", "perf", "nvml"
 
 @dataclass(frozen=True, slots=True)
 class _Domain:
-    """The counter of a processor package, in µJ; it begins anew after ``range_uj``."""
+    """The counter of a processor package, in µJ; it wraps around after ``range_uj``."""
 
     path: Path
     range_uj: int
 
 
 class RaplMeter:
-    """The package domains that Linux shows as ``powercap/intel-rapl:N``, AMD's among them.
+    """The package domains that Linux shows as ``powercap/intel-rapl:N``, also for AMD processors.
 
     A counter may wrap around once between two readings, which takes minutes.
 
@@ -90,7 +91,7 @@ class RaplMeter:
 
     def __init__(self, powercap: Path = Path("/sys/class/powercap")) -> None:
         try:
-            # Not intel-rapl-mmio:N, which counts the same package again, nor parts of a package.
+            # Exclude intel-rapl-mmio:N, which counts the same package again, and parts of packages.
             folders = sorted(
                 f for f in powercap.iterdir() if re.fullmatch(r"intel-rapl:\d+", f.name)
             )
@@ -109,7 +110,7 @@ class RaplMeter:
         self._total_uj = 0
 
     def read(self) -> float:
-        """Energy of all packages since the meter was made, µJ."""
+        """Return the energy of all packages since the meter was made, µJ."""
         now = [_whole(one.path) for one in self._domains]
         for domain, before, after in zip(self._domains, self._last, now, strict=True):
             self._total_uj += after - before + (domain.range_uj if after < before else 0)
@@ -118,11 +119,11 @@ class RaplMeter:
 
 
 class PerfMeter:
-    """The event ``power/energy-pkg/`` of Linux, which counts as RAPL does; one count per package.
+    """The event ``power/energy-pkg/`` of Linux, which counts like RAPL; one counter per package.
 
     Args:
         root: the folder of the performance counters of processors.
-        open_counter: how to open one; it is read by calling it.
+        open_counter: opens a counter, and returns a function that reads it.
 
     Raises:
         RuntimeFailed: there is no such event, or it may not be read.
@@ -157,7 +158,7 @@ class PerfMeter:
         self.scope = _packages(len(self._counters))
 
     def read(self) -> float:
-        """Energy of all packages since the meter was made, µJ."""
+        """Return the energy of all packages since the meter was made, µJ."""
         return sum(counter() for counter in self._counters) * self.resolution_uj
 
 
@@ -166,10 +167,10 @@ def _packages(count: int) -> str:
 
 
 def open_meter(place: str) -> EnergyMeter:
-    """The meter that another process has found.
+    """Open the meter that another process has found, by its `EnergyMeter.place`.
 
     Raises:
-        RuntimeFailed: it cannot be read here.
+        RuntimeFailed: it cannot be read in this process.
     """
     kind, _, root = place.partition(":")
     if kind == _NVML:
@@ -193,12 +194,12 @@ def _whole(path: Path) -> int:
 
 @dataclass(frozen=True)
 class FoundMeter:
-    """The search for a meter.
+    """Result of the search for a meter.
 
     Attributes:
-        meter: the first that counts; ``None`` if there is none.
-        tried: why each one before it does not, as sentences without a period.
-        idle_w: power that it told while this process slept.
+        meter: the first meter that counts; ``None`` if there is none.
+        tried: for each meter before it, the reason for its refusal, a sentence without a period.
+        idle_w: power by the meter while this process slept, W.
     """
 
     meter: EnergyMeter | None
@@ -207,7 +208,7 @@ class FoundMeter:
 
 
 def _be_busy(seconds: float) -> float:
-    """Keep a core busy; the seconds that it took."""
+    """Keep a core busy, and return the seconds that it took."""
     start = time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds:
         sum(range(1000))
@@ -221,7 +222,7 @@ def _sleep(seconds: float) -> float:
 
 
 _OPENERS: tuple[Callable[[], EnergyMeter], ...] = (RaplMeter, PerfMeter)
-"""Those of processors. That of a GPU knows nothing of them, although it rises all the same."""
+"""Meters of processors. A GPU's meter is not among them: it rises, but counts no processor."""
 
 
 def find_meter(
@@ -229,12 +230,12 @@ def find_meter(
     busy: Callable[[float], float] = _be_busy,
     rest: Callable[[float], float] = _sleep,
 ) -> FoundMeter:
-    """The first meter that rises by 0.5 W to 5 kW during a busy loop of 0.3 s.
+    """Find the first meter that shows 0.5 W to 5 kW during a busy loop of 0.3 s.
 
     Args:
-        openers: how to make the meters; by default all that there are.
-        busy: keeps the processor busy for so many seconds; returns how many it were.
-        rest: leaves it alone for so many seconds; returns how many it were.
+        openers: functions that make the meters; by default all meters of processors.
+        busy: keeps the processor busy for a number of seconds; returns the seconds that it took.
+        rest: leaves it idle for a number of seconds; returns the seconds that it took.
     """
     tried = []
     for opener in _OPENERS if openers is None else openers:
@@ -259,5 +260,5 @@ def _power_w(meter: EnergyMeter, act: Callable[[float], float], seconds: float) 
 
 @cache
 def found_meter() -> FoundMeter:
-    """`find_meter` on this machine; the search is made once."""
+    """Return the result of `find_meter` on this machine; the search runs once per process."""
     return find_meter()

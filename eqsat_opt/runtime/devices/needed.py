@@ -1,4 +1,4 @@
-"""What is used of libraries that have no driver here, by owner: all of it can be looked up."""
+"""Names that the package uses of GPU libraries, listed so that a test can look all of them up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 __all__ = ["CUPY", "PYNVML", "Needed"]
 
 Needed: TypeAlias = Mapping[str, tuple[str, ...]]
-"""From the path of an owner, ``cuda.Stream``, to the names that it has; ``""`` is the library."""
+"""Names by the path of their owner, such as ``cuda.Stream``; ``""`` is the library itself."""
 
 CUPY: Needed = {
     "": ("RawModule", "asarray", "asnumpy", "ascontiguousarray", "copyto", "ndarray", "zeros"),

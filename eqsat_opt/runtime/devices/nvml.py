@@ -1,4 +1,4 @@
-"""What NVML tells of a GPU. It is only asked: clocks and limits stay as they are."""
+"""Queries of a GPU through NVML. Clocks and limits are never changed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Nvml"]
 
 
 class Nvml:
-    """One GPU.
+    """A GPU as NVML shows it.
 
     Args:
-        bus_id: where it is plugged in; by default the first that NVML knows.
+        bus_id: PCI bus id of the GPU; by default the first GPU that NVML knows.
 
     Raises:
         RuntimeFailed: pynvml, the driver or the GPU is missing.
@@ -34,10 +34,10 @@ class Nvml:
             raise RuntimeFailed(f"NVML: {error}") from error
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """The answer of ``nvmlDeviceGet`` + name.
+        """Return the result of the function ``nvmlDeviceGet`` + name.
 
         Raises:
-            RuntimeFailed: this GPU has none.
+            RuntimeFailed: the query fails for this GPU.
         """
         try:
             return getattr(self._nvml, f"nvmlDeviceGet{name}")(self._gpu, *arguments)
@@ -45,5 +45,5 @@ class Nvml:
             raise RuntimeFailed(f"NVML does not tell {name}: {error}") from error
 
     def constant(self, name: str) -> int:
-        """The number of a sensor, a field or a reason."""
+        """Return the number of a sensor, a field or a reason by its name."""
         return int(getattr(self._nvml, name))

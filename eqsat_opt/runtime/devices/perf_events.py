@@ -15,16 +15,16 @@ from eqsat_opt.errors import RuntimeFailed
 __all__ = ["OpenCounter", "open_counter"]
 
 OpenCounter: TypeAlias = Callable[[int, int, int], Callable[[], int]]
-"""From kind, event and processor to a function that reads the count."""
+"""Function that opens a counter by kind, event and processor, and returns its reader."""
 
 _SYSTEM_CALL = {"x86_64": 298, "aarch64": 241}
-_ATTRIBUTE_BYTES = 64  # of ``struct perf_event_attr`` in its first version
+_ATTRIBUTE_BYTES = 64  # size of ``struct perf_event_attr`` in its first version
 _ANY_PROCESS, _NO_GROUP, _CLOSE_ON_EXEC = -1, -1, 8
 _COUNT_BYTES = 8
 
 
 class _Counter:
-    """An open counter; it is closed with the object."""
+    """An open counter, closed when the object is collected."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -38,7 +38,7 @@ class _Counter:
 
 
 def open_counter(kind: int, event: int, cpu: int) -> Callable[[], int]:
-    """A counter of everything that runs on a processor.
+    """Open a counter of everything that runs on a processor.
 
     Args:
         kind: ``type`` of the group of events.
@@ -46,7 +46,7 @@ def open_counter(kind: int, event: int, cpu: int) -> Callable[[], int]:
         cpu: number of the processor.
 
     Raises:
-        RuntimeFailed: this system has none, or the user may not open it.
+        RuntimeFailed: this system has no such counter, or the user may not open it.
     """
     number = _SYSTEM_CALL.get(platform.machine())
     if platform.system() != "Linux" or number is None:

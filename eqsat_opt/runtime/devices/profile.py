@@ -1,8 +1,8 @@
-"""Facts of a device, each with where it is from, and the times that follow from them.
+"""Profiles of devices: figures with their sources, and analytic times of kernels.
 
-A profile is data: one JSON file. What it says of a kernel is an estimate of a model that knows
-arithmetic, traffic, waves of output tiles and overheads, so it is called analytic wherever it is
-printed; nothing made from it is raced.
+A profile is data: one JSON file. The times that it gives for kernels are estimates of a model of
+arithmetic, traffic, waves of output tiles and overheads. They are called analytic wherever they are
+printed, and nothing made from them is raced.
 """
 
 from __future__ import annotations
@@ -63,28 +63,27 @@ RECORDED = "eqsat-opt recorded device 1"
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """A device.
+    """The figures of a device.
 
     Attributes:
-        name: as ``--target`` has it.
-        title: of the product.
+        name: name that ``--target`` takes.
+        title: name of the product.
         kind: ``cuda`` or ``cpu``.
-        memory_bytes: of the device.
-        bandwidth_gb_s: of that memory, GB/s.
-        peak_tflops: greatest rate of multiply-add arithmetic by precision, TFLOP/s, two operations
+        memory_bytes: size of the device memory.
+        bandwidth_gb_s: bandwidth of that memory, GB/s.
+        peak_tflops: peak rate of multiply-add arithmetic by precision, TFLOP/s, two operations
             each: ``fp32``; ``tf32``, ``fp16``, ``bf16`` on tensor cores.
         units: streaming multiprocessors, or cores; output tiles run in waves over them.
         tile: rows and columns of an output tile of a contraction that one unit computes at once.
-        streams: beyond which more bring nothing.
-        launch_us: from one kernel to the next on a stream, at least.
-        event_us: what waiting for an event of another stream adds.
+        streams: largest useful number of streams.
+        launch_us: shortest time from one kernel to the next on a stream.
+        event_us: delay that waiting for an event of another stream adds.
         session_us: cost of calling another runtime's session.
-        copy_us, copy_gb_s: start and rate of a copy between host and device.
+        copy_us, copy_gb_s: latency and rate of a copy between host and device.
         multipliers: arithmetic that an algorithm really does, relative to the kernel as it is
             defined: ``direct``, ``gemm``, ``winograd``, ``fft``.
-        energy: ``None`` where nobody measured it.
-        description: what CUDA libraries are told of the device; ``None`` of what they do not run
-            on.
+        energy: the energy model; ``None`` if its figures were not measured.
+        description: the description for CUDA libraries; ``None`` if they do not run on the device.
     """
 
     name: str
@@ -111,21 +110,21 @@ class DeviceProfile:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
-        """All figures with their names."""
+        """Yield all figures with their names."""
         for one in fields(self):
             value = getattr(self, one.name)
             yield from _figures(one.name, value)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The names of figures that nobody has measured or stated."""
+        """Names of the figures that are neither measured nor stated by the manufacturer."""
         return tuple(name for name, one in self.figures() if one.is_assumed)
 
     def occupancy(self, kernel: Kernel) -> float:
-        """The share of the units that output tiles keep busy, over all waves of them.
+        """Return the share of the units that output tiles keep busy, on average over all waves.
 
-        Twelve tiles on eight units take two waves, so a quarter of the time is idle. That is why
-        merging siblings pays. Kernels without a contraction are bound by traffic: 1.
+        Twelve tiles on eight units take two waves, so a quarter of the units' time is idle; this is
+        why merging siblings pays. Kernels without a contraction are bound by traffic and have 1.
         """
         shares = [
             self._share(kernel, number)
@@ -139,7 +138,7 @@ class DeviceProfile:
         shape = require_static(kernel.types[number]).shape
         if not prod(shape):
             return 1.0
-        # Columns are channels of images, and the last axis elsewhere; the rest are rows.
+        # Columns are the channels of images, and the last axis otherwise; all else are rows.
         columns = shape[1 if "spatial" in op.traits else -1] if shape else 1
         rows = prod(shape) // columns
         height, width = (int(figure.value) for figure in self.tile)
@@ -150,7 +149,7 @@ class DeviceProfile:
         """Refuse a precision that the device does not have.
 
         Raises:
-            OptionError: nothing is known of it.
+            OptionError: the profile has no rate for the precision.
         """
         if precision not in self.peak_tflops:
             known = ", ".join(sorted(self.peak_tflops))
@@ -159,9 +158,10 @@ class DeviceProfile:
     def work(
         self, kernel: Kernel, algorithm: str = "direct", workspace_bytes: int = 0
     ) -> tuple[float, float]:
-        """Operations that a kernel of literal sizes does, and bytes that it moves.
+        """Return the operations of a kernel of literal sizes, and the bytes that it moves.
 
-        What only renames a buffer has none of either. A workspace is written and read once.
+        A kernel that only renames a buffer has none of either. A workspace is written and read
+        once.
         """
         if _renames(kernel):
             return 0.0, 0.0
@@ -177,10 +177,10 @@ class DeviceProfile:
         *,
         workspace_bytes: int = 0,
     ) -> float:
-        """The analytic time of a kernel of literal sizes, µs, with its launch.
+        """Return the analytic time of a kernel of literal sizes with its launch, µs.
 
         Raises:
-            OptionError: nothing is known of the precision.
+            OptionError: the profile has no rate for the precision.
         """
         load = self.load(kernel, algorithm, precision, workspace_bytes=workspace_bytes)
         return load.time_us
@@ -193,13 +193,13 @@ class DeviceProfile:
         *,
         workspace_bytes: int = 0,
     ) -> Load:
-        """What a kernel of literal sizes asks of the device.
+        """Return the load that a kernel of literal sizes puts on the device.
 
         Its width is the share of the arithmetic or of the bandwidth that it keeps busy, whichever
-        is more: less than 1 where the last wave of output tiles leaves units idle.
+        is more: less than 1 if the last wave of output tiles leaves units idle.
 
         Raises:
-            OptionError: nothing is known of the precision.
+            OptionError: the profile has no rate for the precision.
         """
         self.require_precision(precision)
         flops, size_bytes = self.work(kernel, algorithm, workspace_bytes)
@@ -214,10 +214,10 @@ class DeviceProfile:
         return Load(self.launch_us.value, busy_us, used_us / busy_us if busy_us else 0.0)
 
     def launch_times_us(self, launches: tuple[Launch, ...]) -> list[float]:
-        """The analytic time of each launch of a plan, µs.
+        """Return the analytic time of each launch of a plan, µs.
 
         Raises:
-            OptionError: nothing is known of the precision of one.
+            OptionError: the profile has no rate for the precision of a launch.
         """
         return [
             self.kernel_us(
@@ -231,7 +231,7 @@ class DeviceProfile:
 
 
 def _renames(kernel: Kernel) -> bool:
-    """Whether a kernel does nothing but to give a buffer another shape."""
+    """Return whether a kernel only gives a buffer another shape."""
     return bool(kernel.steps) and all(step.op == "Reshape" for step in kernel.steps)
 
 
@@ -253,19 +253,19 @@ def _figures(name: str, value: Any) -> Iterator[tuple[str, Figure]]:
 
 
 def profile_names() -> tuple[str, ...]:
-    """The profiles that ship."""
+    """Return the names of the profiles that are part of the package."""
     folder = files("eqsat_opt.runtime.devices") / "profiles"
     return tuple(sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".json")))
 
 
 def device_folder() -> Path | None:
-    """Where devices lie that the user imported; ``None`` if the user has no home."""
+    """Return the folder of the devices that the user imported; ``None`` if the user has no home."""
     folder = cache_folder()
     return Path(folder) / "devices" if folder else None
 
 
 def imported_names() -> tuple[str, ...]:
-    """The devices that the user imported."""
+    """Return the names of the devices that the user imported."""
     folder = device_folder()
     try:
         found = [] if folder is None else [one for one in folder.iterdir() if one.is_file()]
@@ -275,7 +275,9 @@ def imported_names() -> tuple[str, ...]:
 
 
 def device_file(name: str | os.PathLike[str]) -> Path:
-    """The file of a device: one that ships or that the user imported, by name, or any by path.
+    """Return the file of a device, given by its name or by a path.
+
+    Devices of the package and those that the user imported have names.
 
     Raises:
         OptionError: there is no such device.
@@ -297,12 +299,13 @@ def device_file(name: str | os.PathLike[str]) -> Path:
 
 
 def load_profile(name: str | os.PathLike[str]) -> DeviceProfile:
-    """A profile that ships or that the user imported, by name, or any other one by path.
+    """Load the profile of a device, given by its name or by a path.
 
-    That of a recorded device is the one that stands beside its prices.
+    Devices of the package and those that the user imported have names. The file of a recorded
+    device holds its profile beside its prices.
 
     Raises:
-        OptionError: there is none, or the file is no profile.
+        OptionError: there is no such device, or the file is no profile.
     """
     try:
         return profile_in(read_document(device_file(name), "a device profile"))
@@ -311,10 +314,10 @@ def load_profile(name: str | os.PathLike[str]) -> DeviceProfile:
 
 
 def profile_in(document: Document) -> DeviceProfile:
-    """The profile that a document of a device holds.
+    """Return the profile that a document of a device holds.
 
     Raises:
-        StageError: it holds none.
+        StageError: the document holds no valid profile.
     """
     if document.get("format") == RECORDED:
         return profile_from_json(Entry(document, "the recorded device").mapping("profile").value)
@@ -322,12 +325,12 @@ def profile_in(document: Document) -> DeviceProfile:
 
 
 def profile_text(profile: DeviceProfile) -> str:
-    """The canonical text of a profile."""
+    """Return the canonical text of a profile."""
     return document_text(profile_to_json(profile))
 
 
 def profile_to_json(profile: DeviceProfile) -> Document:
-    """The document of a profile; `profile_from_json` gives back an equal value."""
+    """Return the document of a profile; `profile_from_json` is the inverse."""
     return {"format": FORMAT, **_to_json(profile)}
 
 
@@ -344,15 +347,15 @@ def _to_json(value: Any) -> Any:
 
 
 def profile_from_json(document: Document) -> DeviceProfile:
-    """What `profile_to_json` made.
+    """Return the profile that `profile_to_json` wrote.
 
     Raises:
-        StageError: it is no profile, lacks a figure, or gives one that makes no sense.
+        StageError: the document is no profile, lacks a figure, or has an implausible one.
     """
     entry = Entry(document, "the device profile")
     entry.require_format(FORMAT)
     names = [one.name for one in fields(DeviceProfile)]
-    # The description came later: files of a user do without.
+    # Files that users wrote before the field existed have no description.
     entry.require_fields("format", *names)
     for name in names:
         if name != "description":
@@ -391,4 +394,4 @@ def profile_from_json(document: Document) -> DeviceProfile:
 _KINDS = ("cuda", "cpu")
 
 _LEAST = dict.fromkeys(("launch_us", "event_us", "session_us", "copy_us"), 0.0)
-"""Figures that may be zero."""
+"""Smallest values of the figures that may be zero."""

@@ -1,4 +1,4 @@
-"""What a device offers to an executor: memory, streams, events, launches and a clock."""
+"""Interface of devices to an executor: memory, streams, events, launches and a clock."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from eqsat_opt.runtime.plan.plan import Plan
 __all__ = ["Captured", "Device", "Event", "Launched", "Memory", "Stream"]
 
 Memory: TypeAlias = Any
-"""A block of device memory: what views with offsets and strides are made of."""
+"""Block of device memory, from which views with offsets and strides are made."""
 
 Stream: TypeAlias = int
-"""Launches of one stream run in the order in which they were queued."""
+"""Number of a stream; launches of one stream run in the order in which they were queued."""
 
 Event: TypeAlias = int
-"""A point in a stream that other streams wait for."""
+"""Number of an event: a point in a stream that other streams can wait for."""
 
 Launched: TypeAlias = Callable[[], object]
-"""A kernel with its memory: what a backend builds once, and a device runs again and again."""
+"""Kernel bound to its memory; a backend builds it once, and a device runs it many times."""
 
 Captured: TypeAlias = Any
-"""Work that was recorded instead of run."""
+"""Captured work, recorded in order to be replayed."""
 
 
 class Device(Protocol):
-    """Executes what it is told; it decides nothing."""
+    """Executor of commands; all decisions are in the plan."""
 
     @property
     def name(self) -> str:
-        """What plans call it: ``cpu``."""
+        """Name of the device in plans, such as ``cpu``."""
 
     def alloc(self, size_bytes: int) -> Memory:
-        """Memory, aligned to 256 bytes, of unknown contents."""
+        """Allocate memory of unknown contents, aligned to 256 bytes."""
 
     def views(
         self, plan: Plan, arena: Memory, constants: Mapping[str, Array]
     ) -> Mapping[str, Array]:
-        """The buffers of a plan by name: parts of its arena, and constants.
+        """Return the buffers of a plan by name: parts of its arena, and constants.
 
         Raises:
-            RuntimeFailed: there is no room, or the device does not have an element type.
+            RuntimeFailed: memory does not suffice, or the device lacks an element type.
         """
 
     def upload(self, target: Array, value: Array) -> None:
         """Copy a value into a view of device memory, in order with stream 0."""
 
     def download(self, source: Array) -> Array:
-        """A dense copy of a view of device memory, when all work before it is done."""
+        """Wait until all work before is done, then return a dense copy of a view of memory."""
 
     def stream(self, number: Stream) -> Stream:
-        """Open a stream; 0 is there from the beginning."""
+        """Open a stream; stream 0 is open from the beginning."""
 
     def event(self) -> Event:
-        """A new event."""
+        """Create an event."""
 
     def record(self, event: Event, stream: Stream) -> None:
-        """The event stands for all that was queued on the stream before."""
+        """Record an event after all work queued on the stream so far."""
 
     def wait(self, event: Event, stream: Stream) -> None:
-        """What is queued on the stream from now on begins after the event.
+        """Make all work that is queued on the stream from now on wait for an event.
 
         Raises:
             RuntimeFailed: the event was not recorded yet, so it would order nothing.
@@ -71,13 +71,13 @@ class Device(Protocol):
         """Queue a kernel."""
 
     def capture(self, queue: Callable[[], None]) -> Captured:
-        """Record what ``queue`` queues instead of running it."""
+        """Capture the work that ``queue`` queues."""
 
     def replay(self, captured: Captured) -> None:
-        """Queue what was captured."""
+        """Queue captured work."""
 
     def synchronize(self) -> None:
-        """Return when all work is done."""
+        """Wait until all work is done."""
 
     def clock(self) -> float:
-        """Time on the device, in µs, from an arbitrary moment."""
+        """Return the time on the device since an arbitrary moment, µs."""

@@ -1,10 +1,11 @@
-"""Threads that run the streams of a plan together, again and again.
+"""Threads that run the streams of a plan together, many times.
 
-The caller's thread is the first of them; each further stream has one of its own, which waits for
-the next run in between. Who waits for an event has a lock for it: it is held from the beginning,
-who records the event releases it, and who waits acquires it again. So after a run all locks are as
-they were before, and nothing is allocated for the next one. Waiting gives the interpreter's lock
-away, and so do kernels: streams compute at the same time although one at a time is in Python.
+The caller's thread runs the first stream; each further stream has its own thread, which sleeps
+between runs. Each wait for an event has its own lock, which is held from the beginning: the thread
+that records the event releases it, and the thread that waits acquires it again. After a run all
+locks are therefore in their initial state, and the next run allocates nothing. Waiting releases the
+interpreter's lock, and so do kernels: streams compute at the same time although only one thread at
+a time executes Python.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ __all__ = ["Stretch", "Team"]
 
 @dataclass
 class Stretch:
-    """Launches of one stream that run one after another, whatever other streams do.
+    """Consecutive launches of one stream that wait for other streams only before the first one.
 
     Attributes:
-        waits: locks of what it waits for.
+        waits: locks of the events that it waits for.
         works: its launches.
-        signals: locks of those who wait for its end.
+        signals: locks of the stretches that wait for its end.
     """
 
     waits: list[threading.Lock] = field(default_factory=list)
@@ -40,8 +41,8 @@ class Team:
     """A thread for each program; all end with this object. Not for several callers at once.
 
     Args:
-        programs: the stretches of each stream, of which the caller runs the first. No two wait for
-            each other in a circle, and each lock is released once and waited for once.
+        programs: the stretches of each stream; the caller runs the first program. The waits must
+            form no cycle, and each lock is released once and acquired once in a run.
     """
 
     def __init__(self, programs: Sequence[Sequence[Stretch]]) -> None:
@@ -54,10 +55,10 @@ class Team:
         self._end = weakref.finalize(self, _end_all, self._members)
 
     def run(self) -> None:
-        """Run all programs once, side by side; return when all have ended.
+        """Run all programs once, concurrently; return when all have ended.
 
-        What one of them raises is raised here, after the others have stopped: each ends the stretch
-        in which it is.
+        An exception of a program is raised here, after the other programs have stopped: each
+        finishes its current stretch first.
 
         Raises:
             RuntimeFailed: the system gives no further thread.
@@ -68,7 +69,7 @@ class Team:
         try:
             for member in self._members:
                 member.told += 1
-                with suppress(RuntimeError):  # it was to look after a failure, and has not yet
+                with suppress(RuntimeError):  # released by `_recover`, and not yet acquired
                     member.begin.release()
             common.run(self._own)
             self._settle()
@@ -81,7 +82,7 @@ class Team:
             try:
                 raise failure
             finally:
-                del failure  # it knows this frame, which would keep the threads
+                del failure  # its traceback refers to this frame, which would keep the threads
 
     def _settle(self) -> None:
         for member in self._members:
@@ -89,7 +90,7 @@ class Team:
                 member.done.acquire()
 
     def _recover(self) -> None:
-        """After a failure, or an interrupt in the middle of a run: make all as at the beginning."""
+        """Restore the initial state after a failure or an interrupt during a run."""
         common = self._common
         if not common.failed:
             return
@@ -97,14 +98,14 @@ class Team:
         for member in self._members:
             if member.served != member.told:
                 with suppress(RuntimeError):
-                    member.begin.release()  # it may have been told and not been woken
+                    member.begin.release()  # an interrupt may have come before the release in `run`
         self._settle()
         for lock in common.locks:
             lock.acquire(blocking=False)
         common.failed, common.error = False, None
 
     def _start_threads(self) -> None:
-        """Those that do not run: all at first, and in a process that was forked from this one."""
+        """Start the threads that do not run: all at first, and after a fork."""
         for number, member in enumerate(self._members, start=1):
             if member.thread is not None and member.thread.is_alive():
                 continue
@@ -123,12 +124,12 @@ class Team:
 
 @dataclass(eq=False)
 class _Common:
-    """What all threads share.
+    """State that all threads share.
 
     Attributes:
-        locks: all that somebody waits for.
-        failed: whether something has failed in this run.
-        error: what came first.
+        locks: the locks of all waits.
+        failed: whether a program has failed in this run.
+        error: the first exception of this run.
     """
 
     locks: tuple[threading.Lock, ...]
@@ -137,7 +138,7 @@ class _Common:
     _failing: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, program: Sequence[Stretch]) -> None:
-        """Run a program; what it raises is kept, and stops the others."""
+        """Run a program; keep its exception, if any, and stop the other programs."""
         try:
             for stretch in program:
                 for lock in stretch.waits:
@@ -152,10 +153,10 @@ class _Common:
             self.stop(error)
 
     def stop(self, error: BaseException) -> None:
-        """Let everybody stop.
+        """Make all programs stop after a failure.
 
-        Who is just recording an event may find it recorded by `wake`; that is no failure of its
-        own.
+        A program that is about to release a lock may find it released by `wake`; the resulting
+        error is ignored, since only the first one is kept.
         """
         with self._failing:
             if not self.failed:
@@ -163,24 +164,24 @@ class _Common:
         self.wake()
 
     def wake(self) -> None:
-        """Let nobody wait any longer."""
+        """Release all locks, so that no program waits any longer."""
         for lock in self.locks:
-            with suppress(RuntimeError):  # it is released already
+            with suppress(RuntimeError):  # the lock is released already
                 lock.release()
 
 
 @dataclass(eq=False)
 class _Member:
-    """A thread, and what it does in each run.
+    """A thread, and its program in each run.
 
     Attributes:
         program: its stretches.
-        told: how often it was told to run.
-        served: which of these it has done last.
-        begin: released when it is told, or shall look.
-        done: released by it when a run has ended.
-        is_over: whether it shall end.
-        thread: as soon as there is one.
+        told: number of runs that were requested so far.
+        served: value of ``told`` for the last run that it has done.
+        begin: lock that is released to wake the thread.
+        done: lock that the thread releases when a run has ended.
+        is_over: whether the thread must end.
+        thread: the thread; ``None`` before it is started.
     """
 
     program: tuple[Stretch, ...]
@@ -205,12 +206,12 @@ def _serve(member: _Member, common: _Common) -> None:
         if member.served != told:
             common.run(member.program)
             member.served = told
-            with suppress(RuntimeError):  # nobody has looked since the last time
+            with suppress(RuntimeError):  # still released from an earlier run
                 member.done.release()
 
 
 def _end_all(members: Sequence[_Member]) -> None:
-    """Let the threads end; one that is still in a launch ends after it."""
+    """End the threads; a thread that still runs a launch ends after it."""
     for member in members:
         member.is_over = True
         with suppress(RuntimeError):

@@ -1,8 +1,8 @@
 """The processor that Python runs on, with a thread for each stream.
 
-A kernel runs on one thread, as everywhere in plans, so streams are what makes a plan use several
-cores (inter-op parallelism). Which launches may run at the same time is what streams and events of
-the plan say; what the checker of plans lets pass computes the same in whatever order they run.
+Each kernel of a plan runs on one thread, so a plan uses several cores only through streams
+(inter-op parallelism). Streams and events of the plan determine which launches may run at the same
+time; a plan that passes the check computes the same in every such order.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["ThreadedHost"]
 
 @dataclass
 class _Queue:
-    """What is captured of one stream; the last stretch is open until an event is recorded."""
+    """Captured launches of one stream; the last stretch is open until an event is recorded."""
 
     stretches: list[Stretch] = field(default_factory=list)
     works: list[Launched] = field(default_factory=list)
     is_open: bool = False
 
     def close(self) -> None:
-        """What is queued from now on is no part of the last stretch."""
+        """Close the last stretch, so that later launches belong to a new one."""
         if self.works:
             self.stretches[-1].works = tuple(joined(self.works))
             self.works = []
         self.is_open = False
 
     def opened(self) -> Stretch:
-        """The stretch that comes last, whose launches may still be queued."""
+        """Return the open stretch at the end; a new one if the last is closed."""
         if not self.is_open:
             self.stretches.append(Stretch())
             self.is_open = True
@@ -55,19 +55,19 @@ class ThreadedHost(HostDevice):
         self._after: dict[Event, Stretch | None] = {}
 
     def record(self, event: Event, stream: Stream) -> None:
-        """It is recorded when all launches before it on the stream have ended."""
+        """Record an event after all launches before it on the stream."""
         super().record(event, stream)
         if self._queues is not None:
             queue = self._queue(stream)
             queue.close()
-            # What stands for nothing is recorded before anything runs.
+            # An event without launches before it counts as recorded from the beginning.
             self._after[event] = queue.stretches[-1] if queue.stretches else None
 
     def wait(self, event: Event, stream: Stream) -> None:
-        """What is queued on the stream from now on waits for it.
+        """Make all work that is queued on the stream from now on wait for an event.
 
         Raises:
-            RuntimeFailed: the event was not recorded yet, or outside of this capture.
+            RuntimeFailed: the event was not recorded yet, or was recorded outside of this capture.
         """
         super().wait(event, stream)
         if self._queues is None:
@@ -85,7 +85,7 @@ class ThreadedHost(HostDevice):
         recorded.signals.append(lock)
 
     def launch(self, work: Launched, stream: Stream) -> None:
-        """Queue it while a capture is under way; otherwise run it."""
+        """Add a launch to the capture in progress, or run it if there is none."""
         if self._queues is None:
             work()
             return
@@ -94,7 +94,7 @@ class ThreadedHost(HostDevice):
         queue.works.append(work)
 
     def capture(self, queue: Callable[[], None]) -> Team:
-        """The launches that ``queue`` queues, by stream; compiled neighbours are one call."""
+        """Capture the launches that ``queue`` queues, by stream, with native calls merged."""
         self._queues, self._after = {0: _Queue()}, {}
         try:
             queue()
@@ -105,7 +105,7 @@ class ThreadedHost(HostDevice):
             self._queues, self._after = None, {}
 
     def replay(self, captured: Team) -> None:
-        """Run them on their threads; all have ended when this returns."""
+        """Run captured launches on their threads; return when all have ended."""
         captured.run()
 
     def _queue(self, stream: Stream) -> _Queue:

@@ -1,3 +1,3 @@
-"""Plans: which kernels run, in which memory, in which order. Data only; nothing here runs one."""
+"""Plans: which kernels run, in which memory, in which order. Plans are data; nothing here runs."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The constants of a plan, made of the tensors of a model as the recipes say."""
+"""Constants of a plan, made from the tensors of a model according to the plan's recipes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from eqsat_opt.runtime.plan.plan import Buffer, Computed, Literal, Plan, Stored
 __all__ = ["Tensors", "Weights", "digest_of", "dtype_name", "make_constants"]
 
 Tensors = Mapping[str, Callable[[], Array]]
-"""Name of a stored tensor to what loads it."""
+"""Map of the name of a stored tensor to the function that loads it."""
 
 
 class Weights(Mapping[str, Callable[[], Array]]):
     """Stored tensors whose digests are computed once, for all plans of one model.
 
     Args:
-        tensors: they must not change.
+        tensors: the stored tensors; they must not change.
     """
 
     def __init__(self, tensors: Tensors) -> None:
@@ -34,29 +34,29 @@ class Weights(Mapping[str, Callable[[], Array]]):
 
     @classmethod
     def of(cls, tensors: Tensors) -> Weights:
-        """Themselves where they are some already."""
+        """Wrap stored tensors; return them unchanged if they are wrapped already."""
         return tensors if isinstance(tensors, Weights) else cls(tensors)
 
     def __getitem__(self, name: str) -> Callable[[], Array]:
-        """What loads a tensor."""
+        """Return the function that loads a tensor."""
         return self._tensors[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Their names."""
+        """Iterate over the names of the stored tensors."""
         return iter(self._tensors)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of stored tensors."""
         return len(self._tensors)
 
     def digest(self, name: str) -> str:
-        """Of a tensor."""
+        """Return the digest of a stored tensor."""
         if name not in self._digests:
             self._digests[name] = digest_of(self._tensors[name]())
         return self._digests[name]
 
     def digest_of_constant(self, constant: Constant) -> str:
-        """Of what a constant of a graph holds; equal handles are read once."""
+        """Return the digest of the value of a graph constant; equal handles are read once."""
         key = str(constant.type), constant.digest
         if key not in self._constants:
             self._constants[key] = digest_of(np.asarray(constant.load()))
@@ -67,22 +67,23 @@ _NAMES = {numpy_dtype(name): name for name in DTYPE_CODES if name != "string"}
 
 
 def dtype_name(array: Array) -> str:
-    """The name of an array's element type; that of NumPy where it is none of ours."""
+    """Return the name of an array's element type; NumPy's name if the IR has no such type."""
     return _NAMES.get(array.dtype, str(array.dtype))
 
 
 def digest_of(array: Array) -> str:
-    """SHA-256 of element type, extents and elements, in hexadecimal."""
+    """Return the SHA-256 of element type, extents and elements, in hexadecimal."""
     state = hashlib.sha256(f"{dtype_name(array)}{list(array.shape)}".encode())
     state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return state.hexdigest()
 
 
 def make_constants(plan: Plan, tensors: Tensors) -> dict[str, Array]:
-    """The constants by buffer: dense, not writeable.
+    """Return the constants by buffer, as dense arrays that cannot be written.
 
     Raises:
-        PlanError: the model has no such tensor, or another one.
+        PlanError: the model lacks a tensor, its tensor differs from the one that the plan was
+            made from, or a constant cannot be computed.
     """
     made: dict[str, Array] = {}
     weights = Weights.of(tensors)
@@ -126,7 +127,7 @@ def _stored(buffer: Buffer, recipe: Stored, tensors: Weights) -> Array:
 
 
 def _frozen(array: Array) -> Array:
-    """A dense array of its own, or the given one if that cannot be written to."""
+    """Return a read-only dense array: a copy, unless the given one is read-only and dense."""
     dense = np.ascontiguousarray(array)
     if dense.ndim != array.ndim:  # NumPy makes a vector of a scalar
         dense = dense.reshape(array.shape)

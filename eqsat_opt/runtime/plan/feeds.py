@@ -1,4 +1,4 @@
-"""The values that a user gives for the inputs of a plan."""
+"""Checks of the values that a user gives for the inputs of a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["checked_feeds"]
 
 
 def checked_feeds(plan: Plan, feeds: Mapping[str, Any]) -> dict[str, Array]:
-    """Input buffer to value.
+    """Return the values by input buffer.
 
     Raises:
         RuntimeFailed: an input is missing or unknown, or has another element type or extent.
@@ -45,7 +45,10 @@ def checked_feeds(plan: Plan, feeds: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def _as_type(value: Array, dtype: np.dtype[Any]) -> Array:
-    """The value in the byte order of this machine; files know bfloat16 as two bytes only."""
+    """Return the value in the byte order of this machine.
+
+    Files store bfloat16 as two opaque bytes; such an array is viewed as the element type.
+    """
     if value.dtype.kind == dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize:
         return np.ascontiguousarray(value).view(dtype)
     is_swapped = value.dtype != dtype and value.dtype.newbyteorder("=") == dtype

@@ -1,4 +1,4 @@
-"""Plans as canonical JSON: equal plans give equal bytes, and what is read is checked."""
+"""Plans as canonical JSON: equal plans give equal bytes, and a file is checked when it is read."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ __all__ = ["FORMAT", "plan_from_json", "plan_text", "plan_to_json", "read_plan",
 FORMAT = "eqsat-opt plan 1"
 
 _LARGEST = 1 << 48
-"""Of all extents, strides, offsets and sizes: more bytes than any memory has."""
+"""Limit of all extents, strides, offsets and sizes: more bytes than any memory has."""
 
 _MOST_STREAMS = 1 << 12
-"""A table of all launches and streams is made when a plan is read."""
+"""Limit of the number of streams: the check builds a table of all launches by all streams."""
 
 _T = TypeVar("_T")
 
@@ -64,10 +64,10 @@ def write_plan(path: str | os.PathLike[str], plan: Plan) -> None:
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """The plan that a file holds, checked for hazards.
+    """Read a plan from a file and check it for hazards.
 
     Raises:
-        PlanError: it cannot be read, is no plan, or is not safe to run.
+        PlanError: the file cannot be read or holds no plan, or the plan is not safe to run.
     """
     try:
         document = read_document(path, "a plan")
@@ -79,12 +79,12 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def plan_text(plan: Plan) -> str:
-    """The canonical text of a plan."""
+    """Return the canonical text of a plan."""
     return document_text(plan_to_json(plan))
 
 
 def plan_to_json(plan: Plan) -> Document:
-    """The plan as JSON values; what has its default is left out."""
+    """Return the plan as JSON values; optional fields that have their default are left out."""
     return {
         "format": FORMAT,
         "target": plan.target,
@@ -105,7 +105,7 @@ def plan_to_json(plan: Plan) -> Document:
 
 
 def _given(**fields: Any) -> Document:
-    """Fields that say something."""
+    """Return the fields that are neither empty, zero nor ``None``."""
     return {name: value for name, value in fields.items() if value not in ([], "", 0, None)}
 
 
@@ -145,7 +145,7 @@ def _launch_to_json(launch: Launch) -> Document:
 
 
 def body_to_json(body: Kernel) -> Document:
-    """What a launch computes."""
+    """Return a kernel, the computation of a launch, as JSON values."""
     return {
         "operands": [
             {
@@ -169,10 +169,10 @@ def body_to_json(body: Kernel) -> Document:
 
 
 def plan_from_json(document: Document) -> Plan:
-    """What `plan_to_json` wrote; not checked for hazards.
+    """Return the plan that `plan_to_json` wrote; it is not checked for hazards.
 
     Raises:
-        PlanError: it is no plan, or of another version.
+        PlanError: the document is no plan, or has another format version.
     """
     try:
         return _plan(Entry(document, "the plan"))
@@ -295,10 +295,10 @@ def _launch(entry: Entry) -> Launch:
 
 
 def body_from_json(document: Document) -> Kernel:
-    """What `body_to_json` wrote.
+    """Return the kernel that `body_to_json` wrote.
 
     Raises:
-        StageError: it is no kernel.
+        StageError: the document is no kernel.
     """
     return _body(Entry(document, "the body"))
 

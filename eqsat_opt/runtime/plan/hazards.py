@@ -1,10 +1,11 @@
-"""Whether a plan gives the same result in whatever order its streams really run.
+"""Check that a plan gives the same result in every order in which its streams can run.
 
-Refused are: events that order nothing, launches that the end does not wait for, two accesses to the
-same bytes that nothing orders and one of which writes, memory that is given to another value while
-it is still needed, bytes that are written twice for one value, and bytes that are read before they
-are written. What is left computes the same in every order: each byte of a value is written
-once, before all that read it, and nothing else is written there in between.
+The check refuses: events that order nothing, launches that the end does not wait for, two accesses
+to the same bytes that nothing orders and one of which writes, memory that is reused for another
+value while the first is still needed, bytes that are written twice for one value, and bytes that
+are read before they are written. A plan that passes computes the same in every order: each byte of
+a value is written once, before all launches that read it, and nothing else is written to it in
+between.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from eqsat_opt.runtime.plan.structure import check_structure
 __all__ = ["check_plan"]
 
 _START = -1
-"""The number of what writes the inputs: it is before all launches."""
+"""Launch number of the writes of the inputs, which come before all launches."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,10 +33,11 @@ class _Access:
     """One use of arena memory.
 
     Attributes:
-        launch: its number; `_START`, or the number of launches for the end of the plan.
-        root: the buffer whose memory it is; ``""`` for a workspace.
-        region: the bytes.
-        writes: whether it writes them.
+        launch: number of the launch; `_START` for the inputs, and the number of launches for the
+            end of the plan.
+        root: the buffer that owns the memory; ``""`` for a workspace.
+        region: the bytes that are accessed.
+        writes: whether the access writes them.
     """
 
     launch: int
@@ -45,10 +47,10 @@ class _Access:
 
 
 def check_plan(plan: Plan) -> HappensBefore:
-    """Refuse a plan that is not safe to run; the order of one that is.
+    """Refuse a plan that is not safe to run; return the order of its launches otherwise.
 
     Raises:
-        PlanError: in one line: the two launches, and the bytes.
+        PlanError: the plan has a hazard; the message of one line names the launches and the bytes.
     """
     check_structure(plan)
     order = happens_before(plan)
@@ -103,7 +105,10 @@ def _bytes(interval: tuple[int, int]) -> str:
 
 
 def _refuse_inside(plan: Plan, accesses: list[_Access]) -> None:
-    """What a launch writes may overlap nothing else that it, or another input, uses."""
+    """Refuse a write that overlaps another access of the same launch.
+
+    The inputs count as one launch, so two inputs must not overlap either.
+    """
     by_launch: dict[int, list[_Access]] = defaultdict(list)
     for access in accesses:
         by_launch[access.launch].append(access)
@@ -139,9 +144,10 @@ def _refuse_races(plan: Plan, order: HappensBefore, accesses: list[_Access]) -> 
 
 
 def _refuse_reuse(plan: Plan, accesses: list[_Access]) -> None:
-    """No two values in one place at one time.
+    """Refuse two values that are live at the same time in overlapping bytes.
 
-    Without races all overlapping accesses are ordered, so the order of submission tells.
+    Races have been refused before, so all overlapping accesses are ordered, and the order of
+    submission shows which of them come first.
     """
     by_root: dict[tuple[str, int], list[_Access]] = defaultdict(list)
     for access in accesses:
@@ -176,7 +182,7 @@ def _what(plan: Plan, access: _Access) -> str:
 
 
 def _refuse_unwritten(plan: Plan, accesses: list[_Access]) -> None:
-    """Each byte of a value is written once, before it is read."""
+    """Refuse bytes of a value that are written twice, or read before they are written."""
     written: dict[str, list[Region]] = defaultdict(list)
     whole: dict[str, Region] = {}
     for access in accesses:  # in the order of submission; a launch reads before it writes

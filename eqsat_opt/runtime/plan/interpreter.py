@@ -1,7 +1,8 @@
-"""What a plan computes: each launch as the operator registry defines it, in one poisoned arena.
+"""Reference interpreter of plans: evaluates each launch by the operator registry's definition.
 
-Offsets and strides are those of the plan, so errors of layout, reuse and order show as wrong
-outputs. The arena begins as NaN in every floating point type, and so do workspaces at each use.
+All launches run in one arena with the plan's offsets and strides, so errors of layout, reuse and
+order show as wrong outputs. The arena is poisoned: it begins as NaN in every floating point type,
+and so does each workspace at each use.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from eqsat_opt.runtime.plan.plan import Plan
 __all__ = ["POISON", "interpret"]
 
 POISON = 0xFF
-"""The byte of which all floating point types make NaN, and signed integers -1."""
+"""Byte pattern that reads as NaN in all floating point types, and as -1 in signed integers."""
 
 
 def interpret(
@@ -29,18 +30,19 @@ def interpret(
     feeds: Mapping[str, Array],
     seed: int | None = None,
 ) -> dict[str, Array]:
-    """The outputs by name; of a plan with hazards, one of its possible results.
+    """Run a plan and return its outputs by name; with hazards, one of its possible results.
 
     Args:
         plan: a plan whose structure is sound.
-        constants: what `make_constants` made.
-        feeds: input name to value.
-        seed: runs the launches in an order drawn from all that streams and events allow; without,
-            as they are submitted.
+        constants: the arrays that `make_constants` returned.
+        feeds: values by input name.
+        seed: seed of a random order of the launches among those that streams and events allow;
+            ``None`` runs them in the order of submission.
 
     Raises:
-        PlanError: events order nothing.
-        RuntimeFailed: an input is missing or does not fit, or a kernel is not defined there.
+        PlanError: events order nothing, or a launch computes another shape than its buffer has.
+        RuntimeFailed: an input is missing or does not fit, or a kernel cannot be evaluated on the
+            given values.
     """
     arena = aligned_memory(plan.arena_bytes)
     arena[:] = POISON
@@ -57,7 +59,7 @@ def interpret(
             results = evaluate_kernel(launch.body, [buffers[name] for name in launch.reads])
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise RuntimeFailed(f"launch {launch.name!r} failed: {error}") from error
-        # A result may share memory with an operand, and an operand with what is written.
+        # A result may share memory with an operand, and an operand with a written buffer.
         for name, result in zip(launch.writes, [np.array(r) for r in results], strict=True):
             if result.shape != buffers[name].shape:
                 raise PlanError(f"launch {launch.name!r} computes another shape than {name!r} has")

@@ -1,4 +1,4 @@
-"""What became of concatenations in a plan: parts that are written where they belong, and copies."""
+"""Counts of concatenations in a plan: parts written in place, and parts that are copied."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["Concatenations", "concatenations"]
 
 @dataclass(frozen=True)
 class Concatenations:
-    """Of a plan.
+    """Counts of the concatenations of a plan.
 
     Attributes:
-        views: tensors of which launches write parts; several that are parts of one are one.
-        in_place: parts that are written by the kernels which compute them.
-        copied: parts that are copied there, by a launch of their own or with what it computes.
-        computed: launches that concatenate among other things, or nothing else.
+        views: tensors that launches write in parts; nested parts count for their root tensor.
+        in_place: parts that the kernels which compute them write into the tensor.
+        copied: parts that are copied into the tensor, by a copying launch or inside a kernel.
+        computed: launches whose kernel contains a Concat, alone or with other operators.
     """
 
     views: int
@@ -28,7 +28,7 @@ class Concatenations:
 
 
 def concatenations(plan: Plan) -> Concatenations:
-    """Count those of a plan."""
+    """Count the concatenations of a plan."""
     parts = {
         name: launch
         for launch in plan.launches
@@ -50,7 +50,7 @@ def _joins(body: Kernel) -> bool:
 
 
 def _copied(body: Kernel) -> int:
-    """How many operands of concatenations are as the kernel reads them, or parts of that."""
+    """Count the operands of concatenations that are operands of the kernel, or slices of them."""
     moved = set(range(len(body.operands)))
     for number, step in enumerate(body.steps, start=len(body.operands)):
         if step.op == "Slice" and moved.issuperset(step.operands):

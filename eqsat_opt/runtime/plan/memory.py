@@ -1,9 +1,10 @@
-"""Places in one arena for values that live at different times.
+"""Memory planning: offsets in one arena for values that live at different times.
 
-Two values may share bytes if all uses of one happen before all uses of the other, in whatever order
-the streams run. That makes it dynamic storage allocation on an order instead of a line; as there,
-placing the largest values first is near the optimum (Pisarchyk and Lee, Efficient Memory
-Management for Deep Neural Net Inference, 2020, section 4), and a few such orders are tried.
+Two values may share bytes if all uses of one happen before all uses of the other, in every order
+in which the streams can run. The problem is dynamic storage allocation over a partial order instead
+of a timeline. There too, placing the largest values first is near the optimum (Pisarchyk and Lee,
+Efficient Memory Management for Deep Neural Net Inference, 2020, section 4), and a few such orders
+are tried.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What needs memory.
+    """A value that needs memory.
 
     Attributes:
-        size_bytes: how much; nothing needs no place.
-        launches: that use it.
-        from_start: it is there before the first launch.
-        to_end: it is needed after the last one.
+        size_bytes: its size; a value of 0 bytes gets no memory.
+        launches: the launches that use it.
+        from_start: whether it is live before the first launch.
+        to_end: whether it is live after the last launch.
     """
 
     size_bytes: int
@@ -43,12 +44,13 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Where values lie.
+    """Offsets of values in an arena.
 
     Attributes:
-        offsets: of each value, a multiple of `ALIGNMENT_BYTES`.
-        size_bytes: of the arena.
-        lower_bound_bytes: of any arena: what is surely needed at once, during some launch.
+        offsets: by value, its offset in bytes, a multiple of `ALIGNMENT_BYTES`.
+        size_bytes: size of the arena.
+        lower_bound_bytes: lower bound of the size of any arena: the most bytes that are surely
+            live at once, during some launch.
     """
 
     offsets: tuple[int, ...]
@@ -57,7 +59,7 @@ class Arena:
 
 
 def arrange(values: Sequence[Value], order: HappensBefore) -> Arena:
-    """A place for each value; the smallest arena that a few orders of placing give."""
+    """Place all values in an arena: the smallest one that a few orders of placement give."""
     sizes = np.array([-(-v.size_bytes // ALIGNMENT_BYTES) for v in values], np.int64)
     if not sizes.any():
         return Arena((0,) * len(values), 0, 0)
@@ -90,16 +92,20 @@ def arrange(values: Sequence[Value], order: HappensBefore) -> Arena:
 
 
 _PATIENCE = 30
-"""Orders of placing, one after another, that save nothing: then the search ends."""
+"""Number of successive orders of placement without a gain after which the search ends."""
 
 _NEAR = 1.01
-"""What is so near the bound is left as it is."""
+"""Ratio of arena size to lower bound below which the search ends."""
 
 
 def _improved(
     size: int, placed: _Numbers, sizes: _Numbers, *, life: _Life, bound: int
 ) -> tuple[int, _Numbers]:
-    """Places where what ends highest is placed before what lies below it, again and again."""
+    """Improve a placement by local search, and return the best size and offsets.
+
+    Each step takes the value that ends highest in the arena and places it before the values that
+    live at the same time.
+    """
     best = size, placed
     sequence = [int(i) for i in np.argsort(placed, kind="stable")]
     vain = 0
@@ -121,15 +127,15 @@ def _improved(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Life:
-    """When values are needed.
+    """Lifetimes of values.
 
-    One value is surely dead before another is used where its `last` is nowhere above the `need` of
-    the other. The launches between `begin` and `end` are a first guess: values none of whose uses
-    are there are dead before this one is used, or used after it is dead.
+    One value is surely dead before another is used if its `last` exceeds the `need` of the other on
+    no stream. The launches between `begin` and `end` are a coarse filter: a value that is not used
+    between them is dead before this one is used, or is first used after this one is dead.
 
     Attributes:
-        last: by value and stream, the place of its last use.
-        need: by value and stream, the last place that has ended before its first uses.
+        last: by value and stream, the position on the stream of its last use.
+        need: by value and stream, the last position that has ended before its first uses.
         begin, end: by value, the first and last launch that is not surely before or after it.
         first_use, last_use: by value, the first and last launch that uses it.
     """
@@ -142,7 +148,7 @@ class _Life:
     last_use: _Numbers
 
     def beside(self, number: int, among: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
-        """Those that may live at the same time as this one, ascending."""
+        """Return the values in ``among`` that may live at the same time as this one, ascending."""
         near = among & (self.last_use >= self.begin[number]) & (self.first_use <= self.end[number])
         found = np.flatnonzero(near)
         before = (self.last[found] <= self.need[number]).all(axis=1)
@@ -162,7 +168,7 @@ def _life(values: Sequence[Value], order: HappensBefore) -> _Life:
     np.minimum.at(first_use, used, launch)
     np.maximum.at(last_use, used, launch)
     idle = np.array([not v.launches for v in values])
-    starts = idle | [v.from_start for v in values]  # nothing is dead before what nobody uses
+    starts = idle | [v.from_start for v in values]  # an unused value is live all the time
     ends = idle | [v.to_end for v in values]
     need[starts], first_use[starts] = -2, -1
     last[ends], last_use[ends] = _NEVER, n
@@ -171,7 +177,7 @@ def _life(values: Sequence[Value], order: HappensBefore) -> _Life:
         here = np.flatnonzero(order.stream == stream)
         known = np.minimum(need[:, stream] + 1, here.size)
         np.minimum(begin, np.append(here, n)[np.maximum(known, 0)], out=begin)
-        for other in range(streams):  # what a stream knows of another one never shrinks
+        for other in range(streams):  # along a stream, its clock of another stream never falls
             later = np.searchsorted(order.clock[here, other], last[:, other])
             np.maximum(end, np.insert(here, 0, -1)[later], out=end)
     begin[starts], end[ends] = -1, n
@@ -179,14 +185,14 @@ def _life(values: Sequence[Value], order: HappensBefore) -> _Life:
 
 
 def _uses(values: Sequence[Value]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Pairs of a value and a launch that uses it."""
+    """Return all pairs of a value and a launch that uses it, as two arrays."""
     counts = [len(value.launches) for value in values]
     launches = [launch for value in values for launch in value.launches]
     return np.repeat(np.arange(len(values)), counts), np.array(launches, np.intp)
 
 
 def _placed(sequence: npt.NDArray[np.intp], sizes: _Numbers, life: _Life) -> _Numbers:
-    """Each in the smallest gap that it fits in, among those that live at the same time."""
+    """Place values in sequence, each in the smallest gap between values live at the same time."""
     places = np.zeros(len(sizes), np.int64)
     done = np.zeros(len(sizes), bool)
     for number in sequence:
@@ -210,10 +216,11 @@ def _placed(sequence: npt.NDArray[np.intp], sizes: _Numbers, life: _Life) -> _Nu
 
 
 def _lower_bound(values: Sequence[Value], sizes: _Numbers, order: HappensBefore) -> int:
-    """The greatest sum of values that surely live during one launch, or before or after all.
+    """Return the most memory that values surely need at once, in units of the alignment.
 
-    Along a stream, what has surely begun grows and what is still needed shrinks, so a value surely
-    lives during an interval of its launches.
+    Values are summed that surely live during one launch, before the first or after the last. Along
+    a stream, the set of uses that have surely begun grows and the set of uses still to come
+    shrinks, so a value surely lives during an interval of its launches.
     """
     starts = np.array([v.from_start for v in values])
     ends = np.array([v.to_end for v in values])
@@ -230,7 +237,8 @@ def _lower_bound(values: Sequence[Value], sizes: _Numbers, order: HappensBefore)
         begin = np.where(starts, 0, here.size)
         end = np.where(ends, here.size, 0)
         for stream in range(streams):
-            # How far the stream surely is when a launch runs, and from where on it waits for that.
+            # reach: the position that the other stream has surely passed when a launch here begins.
+            # after: the first position on the other stream that waits for that launch.
             reach = places if stream == own else order.clock[here, stream]
             after = np.searchsorted(order.clock[on[stream], own], places)
             after = np.minimum(after, places) if stream == own else after

@@ -1,8 +1,8 @@
-"""Happens-before: which launches surely end before another one begins.
+"""Happens-before relation of launches: which ones surely end before another one begins.
 
-A launch waits for the one before it on its stream and for those whose events it waits for. With few
-streams the relation is a vector clock per launch (Fidge 1988, Mattern 1989): how far each stream
-surely is when the launch begins.
+A launch waits for the one before it on its stream and for the launches that record the events it
+waits for. With few streams the relation is a vector clock per launch (Fidge 1988, Mattern 1989):
+by stream, the last launch that has surely ended when this one begins.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class HappensBefore:
     """The order of a plan; launches are numbered as they are submitted.
 
     Attributes:
-        stream: of each launch.
-        place: of each launch on its stream, from 0.
-        clock: by launch and stream, the last place on the stream that has ended when the launch
+        stream: by launch, its stream.
+        place: by launch, its position on its stream, from 0.
+        clock: by launch and stream, the last position on the stream that has ended when the launch
             begins; -1 for none.
-        end: by stream, the last place that has ended when the plan has.
-        waits_for: by launch, those that it waits for by itself.
+        end: by stream, the last position that has ended when the plan has ended.
+        waits_for: by launch, the launches that it waits for directly.
     """
 
     stream: npt.NDArray[np.int64]
@@ -40,15 +40,15 @@ class HappensBefore:
     waits_for: tuple[tuple[int, ...], ...]
 
     def is_before(self, first: int, second: int) -> bool:
-        """Whether launch ``first`` has surely ended when ``second`` begins."""
+        """Return whether launch ``first`` has surely ended when ``second`` begins."""
         return bool(self.clock[second, self.stream[first]] >= self.place[first])
 
     def is_joined(self, launch: int) -> bool:
-        """Whether it has surely ended when the plan has."""
+        """Return whether the launch has surely ended when the plan has ended."""
         return bool(self.end[self.stream[launch]] >= self.place[launch])
 
     def concurrent_with(self, launch: int) -> npt.NDArray[np.bool_]:
-        """By launch, whether it is another one that is not ordered with this one."""
+        """Return, by launch, whether it is another launch that nothing orders with this one."""
         later = self.clock[:, self.stream[launch]] >= self.place[launch]
         earlier = self.clock[launch][self.stream] >= self.place
         result: npt.NDArray[np.bool_] = ~(later | earlier)
@@ -57,11 +57,11 @@ class HappensBefore:
 
 
 def happens_before(plan: Plan) -> HappensBefore:
-    """The order that streams and events give.
+    """Compute the order that streams and events impose on the launches of a plan.
 
     Raises:
-        PlanError: an event is recorded twice or never, or where it is waited for it has not been
-            recorded yet; launches wait for each other in a circle.
+        PlanError: an event is recorded twice or never, or is recorded by a launch that is submitted
+            later than one that waits for it; launches wait for each other in a circle.
     """
     launches = plan.launches
     recorder = _recorders(launches)
@@ -90,7 +90,7 @@ def happens_before(plan: Plan) -> HappensBefore:
 
 
 def linear_extension(order: HappensBefore, seed: int) -> list[int]:
-    """An order in which the launches may run, drawn at random; each has a chance."""
+    """Draw a random order in which the launches may run; every possible order can be drawn."""
     generator = np.random.default_rng(seed)
     n = len(order.waits_for)
     after: list[list[int]] = [[] for _ in range(n)]

@@ -1,4 +1,4 @@
-"""Where the buffers of a plan lie: their bytes, and their arrays in a block of memory."""
+"""Places of the buffers of a plan: the bytes they cover, and arrays over a block of memory."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Array = npt.NDArray[Any]
 
 
 def region_of(plan: Plan, name: str) -> Region:
-    """The bytes of a buffer, of the arena or of its constant."""
+    """Return the bytes that a buffer covers in the arena, or in its constant."""
     buffer = plan.buffer_of[name]
     strides = [stride * buffer.itemsize for stride in buffer.strides]
     return region(plan.start_of(name), buffer.dims, strides, buffer.itemsize)
 
 
 def aligned_memory(size_bytes: int) -> npt.NDArray[np.uint8]:
-    """Memory that begins at a multiple of `ALIGNMENT_BYTES`, filled with nothing in particular."""
+    """Return uninitialised memory that begins at a multiple of `ALIGNMENT_BYTES`."""
     block = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
     skipped = -block.ctypes.data % ALIGNMENT_BYTES
     return block[skipped : skipped + size_bytes]
@@ -34,9 +34,9 @@ def aligned_memory(size_bytes: int) -> npt.NDArray[np.uint8]:
 def array_of(
     plan: Plan, name: str, arena: npt.NDArray[np.uint8], constants: Mapping[str, Array]
 ) -> Array:
-    """A buffer as an array that shares memory with the arena, or with its constant.
+    """Return a buffer as an array that shares memory with the arena, or with its constant.
 
-    The plan must have been checked: strides are believed.
+    The plan must have been checked: strides are not validated here.
     """
     buffer = plan.buffer_of[name]
     root = plan.root_of(name).name

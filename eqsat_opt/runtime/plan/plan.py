@@ -1,9 +1,9 @@
-"""A plan: launches of kernels on streams, the buffers between them, and what orders them.
+"""Plans: launches of kernels on streams, the buffers between them, and the events that order them.
 
-A plan says everything that running needs but the bytes of constants. Launches stand in the order in
-which they are submitted; those of one stream run in that order, and events order the streams among
-one another. Before the first launch every input lies in its buffer; after the last ones of stream 0
-and of all joined events every output does.
+A plan holds everything that running needs except the bytes of constants. Launches are listed in the
+order in which they are submitted; those of one stream run in that order, and events order launches
+of different streams. Before the first launch every input is in its buffer. Every output is in its
+buffer once the last launch of stream 0 has ended and all joined events are recorded.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 ALIGNMENT_BYTES = 256
-"""Of every buffer in the arena: what vector loads and CUDA allocations are aligned to."""
+"""Alignment of every buffer in the arena: that of vector loads and of CUDA allocations."""
 
 
 def dense_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a tensor whose last axis varies fastest and that has no gaps."""
+    """Return the strides, in elements, of a tensor without gaps whose last axis varies fastest."""
     return tuple(prod(dims[axis + 1 :]) for axis in range(len(dims)))
 
 
@@ -49,11 +49,12 @@ _IMAGE_RANK = 4
 
 
 def layout_strides(dims: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Strides, in elements, of a tensor without gaps in a layout.
+    """Return the strides, in elements, of a tensor without gaps in a layout.
 
     Args:
         dims: its logical extents.
-        layout: ``nhwc`` for images whose channels vary fastest; all others are as ONNX has them.
+        layout: ``nhwc`` for images whose channels vary fastest; every other layout has the order
+            of axes that ONNX has.
     """
     if layout != "nhwc" or len(dims) != _IMAGE_RANK:
         return dense_strides(dims)
@@ -67,14 +68,14 @@ class Buffer:
     """A tensor in memory.
 
     Attributes:
-        name: unique in the plan.
-        dtype: element type.
-        dims: its logical extents, whatever the order of the elements.
-        strides: by axis, in elements, none negative; they say the layout.
-        form: the space it lies in, and the name of its layout.
-        offset: bytes from the beginning of the arena, or of ``base``. A constant has memory of its
-            own, where it begins at 0.
-        base: the buffer that this is a view into; ``""`` for one that is none.
+        name: its name, unique in the plan.
+        dtype: its element type.
+        dims: its logical extents, which do not depend on the order of elements in memory.
+        strides: by axis, in elements, none negative; they define the layout.
+        form: its memory space, and the name of its layout.
+        offset: bytes from the beginning of the arena, or of ``base``. A constant has its own memory
+            and begins there at 0.
+        base: the buffer that this is a view into; ``""`` if it is no view.
     """
 
     name: str
@@ -92,7 +93,7 @@ class Buffer:
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is in C order without gaps; strides of single elements say nothing."""
+        """Whether it is in C order without gaps; strides of axes of extent 1 do not matter."""
         return 0 in self.dims or all(
             dim == 1 or stride == dense
             for dim, stride, dense in zip(
@@ -111,7 +112,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Arena memory that one launch uses as it likes while it runs."""
+    """Scratch memory in the arena for one launch, used only while the launch runs."""
 
     offset: int = 0
     size_bytes: int = 0
@@ -125,18 +126,19 @@ class Launch:
     """One kernel, run once.
 
     Attributes:
-        name: unique in the plan.
-        backend: who runs it.
-        body: what it computes; an operand that is known when the plan is loaded is ``const``. A
-            body without steps copies its operand.
-        algorithm: in which of the backend's ways.
+        name: its name, unique in the plan.
+        backend: name of the backend that runs it.
+        body: the kernel that it computes; an operand that is known when the plan is loaded is
+            ``const``. A body without steps copies its operand.
+        algorithm: name of the backend's algorithm.
         reads: a buffer for each operand of the body.
         writes: a buffer for each output.
-        workspace: of its own.
-        stream: where it is queued.
-        waits: events that are recorded before it begins.
-        records: events that stand for its end, and that of all before it on its stream.
-        precision: in which it multiplies.
+        workspace: its scratch memory.
+        stream: the stream on which it is queued.
+        waits: events that must be recorded before it begins.
+        records: events that are recorded when it, and all launches before it on its stream, have
+            ended.
+        precision: the precision of its multiplications.
     """
 
     name: str
@@ -157,8 +159,8 @@ class Stored:
     """A constant that the model stores.
 
     Attributes:
-        name: of the initializer, or of the output of a Constant node.
-        digest: of type and elements (`constants.digest_of`).
+        name: name of the initializer, or of the output of a Constant node.
+        digest: digest of type and elements (`constants.digest_of`).
     """
 
     name: str
@@ -170,7 +172,7 @@ class Literal:
     """A constant of few elements, which the model need not store.
 
     Attributes:
-        values: its elements in C order; one value stands for all if they are equal. Floating point
+        values: its elements in C order; a single value if all elements are equal. Floating point
             numbers are rounded to the element type.
     """
 
@@ -196,7 +198,7 @@ Recipe: TypeAlias = Stored | Literal | Computed
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of the model, and the buffer in which it lies."""
+    """An input or output of the model, and the buffer that holds it."""
 
     name: str
     buffer: str
@@ -204,20 +206,20 @@ class Port:
 
 @dataclass(frozen=True)
 class Plan:
-    """What runs.
+    """A plan: launches, buffers and constants, ready to run.
 
     Attributes:
         target: the device that it is made for: ``cpu``, or the name of a device profile.
-        precision: the policy that it was made under.
-        sizes: of symbolic dimensions.
-        inputs, outputs: in the order of the model.
+        precision: the precision policy that it was made under.
+        sizes: extents of the symbolic dimensions.
+        inputs, outputs: ports in the order of the model.
         buffers: arena buffers, constants, and views into either.
-        constants: buffer to recipe; an operand of a ``Computed`` stands before it.
-        launches: in the order in which they are submitted.
-        joins: events for which the end of the plan waits, beside the end of stream 0.
+        constants: recipe by buffer; the operands of a ``Computed`` precede it.
+        launches: launches in the order in which they are submitted.
+        joins: events for which the end of the plan waits, besides the end of stream 0.
         arena_bytes: size of the one block of memory for all buffers but constants.
-        lower_bound_bytes: no order of the buffers in the arena needs less.
-        versions: by backend; others may compute something else.
+        lower_bound_bytes: lower bound of the arena's size for any placement of the buffers.
+        versions: version by backend; other versions may compute different results.
     """
 
     target: str
@@ -240,24 +242,24 @@ class Plan:
 
     @cached_property
     def buffer_of(self) -> Mapping[str, Buffer]:
-        """Name to buffer."""
+        """Buffers by name."""
         return {buffer.name: buffer for buffer in self.buffers}
 
     def root_of(self, name: str) -> Buffer:
-        """The buffer that has the memory of this one."""
+        """Return the buffer that owns the memory of this one."""
         buffer = self.buffer_of[name]
         return self.buffer_of[buffer.base] if buffer.base else buffer
 
     def start_of(self, name: str) -> int:
-        """Where a buffer begins, in bytes from the beginning of the arena or of its constant."""
+        """Return the offset of a buffer in bytes from the beginning of the arena or constant."""
         buffer = self.buffer_of[name]
         return buffer.offset + (self.buffer_of[buffer.base].offset if buffer.base else 0)
 
     def is_constant(self, name: str) -> bool:
-        """Whether a buffer is a constant, or a view into one."""
+        """Return whether a buffer is a constant, or a view into one."""
         return self.root_of(name).name in self.constants
 
     @property
     def streams(self) -> int:
-        """How many streams there are, numbered from 0."""
+        """Number of streams; they are numbered from 0."""
         return 1 + max((launch.stream for launch in self.launches), default=0)

@@ -1,4 +1,4 @@
-"""Which bytes a strided tensor covers, exactly: as ascending intervals that do not touch."""
+"""Exact sets of the bytes that strided tensors cover, as ascending intervals that do not touch."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class Region:
 
     @property
     def high(self) -> int:
-        """Behind the last byte; 0 if there is none."""
+        """The end, one past the last byte; 0 if there is none."""
         return int(self.ends[-1]) if self.ends.size else 0
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes there are."""
+        """Number of bytes in the set."""
         return int((self.ends - self.starts).sum())
 
 
 def region(offset: int, dims: Sequence[int], strides_bytes: Sequence[int], itemsize: int) -> Region:
-    """The bytes of a tensor.
+    """Return the bytes that a strided tensor covers.
 
     Args:
-        offset: of its first element, in bytes.
-        dims: extents.
-        strides_bytes: by axis, none negative.
+        offset: offset of its first element, in bytes.
+        dims: its extents.
+        strides_bytes: strides by axis, in bytes, none negative.
         itemsize: bytes of an element.
     """
     if 0 in dims:
@@ -58,7 +58,7 @@ def region(offset: int, dims: Sequence[int], strides_bytes: Sequence[int], items
 
 
 def _merged(starts: _Places, run: int) -> Region:
-    """Ascending starts of equally long runs as intervals that do not touch."""
+    """Merge runs of equal length, given by ascending starts, into intervals that do not touch."""
     if not starts.size:
         return Region(starts, starts)
     first = np.flatnonzero(np.diff(starts) > run) + 1
@@ -69,7 +69,7 @@ def _merged(starts: _Places, run: int) -> Region:
 
 
 def union(regions: Sequence[Region]) -> Region:
-    """The bytes of all of them."""
+    """Return the union of all regions."""
     starts = np.concatenate([one.starts for one in regions] or [np.empty(0, np.int64)])
     ends = np.concatenate([one.ends for one in regions] or [np.empty(0, np.int64)])
     order = np.argsort(starts, kind="stable")
@@ -83,12 +83,12 @@ def union(regions: Sequence[Region]) -> Region:
 
 
 def overlap(a: Region, b: Region) -> tuple[int, int] | None:
-    """The first interval [begin, end) of bytes that both have; ``None`` if they share none."""
+    """Return the first interval [begin, end) of bytes in both; ``None`` if they share none."""
     if a.low >= b.high or b.low >= a.high:
         return None
     if a.starts.size > b.starts.size:
         a, b = b, a
-    # For each interval of a, the first one of b that ends behind its beginning.
+    # For each interval of a, the first interval of b that ends after it begins.
     place = np.searchsorted(b.ends, a.starts, side="right")
     inside = np.flatnonzero(place < b.starts.size)
     hits = inside[b.starts[place[inside]] < a.ends[inside]]
@@ -100,7 +100,7 @@ def overlap(a: Region, b: Region) -> tuple[int, int] | None:
 
 
 def covers(outer: Region, inner: Region) -> bool:
-    """Whether ``outer`` has all bytes of ``inner``."""
+    """Return whether ``outer`` contains all bytes of ``inner``."""
     if not inner.starts.size:
         return True
     place = np.searchsorted(outer.starts, inner.starts, side="right") - 1

@@ -1,10 +1,11 @@
-"""When launches on streams end if they share one device.
+"""Simulation of launches on streams that share one device.
 
 A launch first waits for its turn, then is launched, which keeps its stream busy but not the device,
-and then computes. Each launch that computes wants a share of the device, its width. While they want
-no more than the whole device, all go at full speed; beyond that all are slowed down alike. So the
-work that is done in a time is the same however launches overlap, and what overlapping gains is what
-a launch leaves idle: units without a tile, and the time of launching.
+and then computes. Each launch that computes occupies a share of the device, its width. While the
+widths sum to at most 1, all launches run at full speed; beyond that all are slowed down by the same
+factor. The work done per unit of time is therefore the same however launches overlap, and
+overlapping gains only the capacity that a launch leaves idle: units without a tile, and the time of
+launching.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ __all__ = ["Load", "Simulation", "simulate"]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one launch asks of a device.
+    """The load that one launch puts on a device.
 
     Attributes:
-        launch_us: before it computes; nothing of the device is used.
-        busy_us: that it computes if it is alone.
-        width: share of the device that it keeps busy meanwhile, from 0 to 1.
+        launch_us: time before it computes, during which the device is idle.
+        busy_us: time that it computes if it is alone on the device.
+        width: share of the device that it keeps busy while it computes, from 0 to 1.
     """
 
     launch_us: float = 0.0
@@ -34,23 +35,23 @@ class Load:
 
     @property
     def time_us(self) -> float:
-        """Of the launch alone on the device."""
+        """Time of the launch if it is alone on the device."""
         return self.launch_us + self.busy_us
 
     @property
     def work_us(self) -> float:
-        """Time for which it would keep the whole device busy."""
+        """Time for which the launch would keep the whole device busy."""
         return self.width * self.busy_us
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """When launches run.
+    """Times at which launches run.
 
     Attributes:
-        begin_us: of each, when its turn has come.
-        end_us: of each.
-        makespan_us: when the end is reached, which waits for stream 0 and all joined events.
+        begin_us: by launch, the time at which its turn comes.
+        end_us: by launch, the time at which it ends.
+        makespan_us: time of the end, which waits for stream 0 and all joined events.
     """
 
     begin_us: tuple[float, ...]
@@ -59,16 +60,16 @@ class Simulation:
 
 
 def simulate(placed: Schedule, loads: Sequence[Load], event_us: float = 0.0) -> Simulation:
-    """Run a schedule event by event.
+    """Simulate a schedule event by event.
 
     Args:
-        placed: numbers its launches as ``loads`` does; events are recorded before they are waited
-            for.
-        loads: of each launch.
-        event_us: what waiting for an event of another stream adds.
+        placed: a schedule whose launches are numbered like ``loads`` and whose events are recorded
+            before they are waited for.
+        loads: the load of each launch.
+        event_us: delay that waiting for an event of another stream adds.
     """
     recorder = {event: n for n in placed.order for event in placed.records[n]}
-    behind: list[list[tuple[int, float]]] = [[] for _ in loads]  # who waits for a launch, how long
+    behind: list[list[tuple[int, float]]] = [[] for _ in loads]  # by launch: waiters, their delay
     missing = [0] * len(loads)
     last: dict[int, int] = {}
     for number in placed.order:
@@ -82,8 +83,8 @@ def simulate(placed: Schedule, loads: Sequence[Load], event_us: float = 0.0) -> 
     begin, end = [0.0] * len(loads), [0.0] * len(loads)
     launching = [(loads[n].launch_us, n) for n in placed.order if not missing[n]]
     heapq.heapify(launching)
-    # All that compute slow down alike, so each ends when a clock that slows down with them has
-    # gone on by its own time.
+    # All computing launches slow down by the same factor, so each ends when a clock that slows down
+    # with them has advanced by the launch's own time.
     computing: list[tuple[float, int]] = []
     now, clock, wanted = 0.0, 0.0, 0.0
     while launching or computing:

@@ -1,10 +1,10 @@
-"""Launches on streams, with as few events as can be.
+"""Assignment of launches to streams, with as few events as possible.
 
-Two launches that nothing orders shall be on different streams, and what is on one stream needs no
-event. The edges that matter are those of the transitive reduction; a maximum matching of sources
-with targets links as many of them as possible into chains, which become streams (Nimble, NeurIPS
-2020, section 4.2, theorems 1 to 3). Where a device has fewer streams than there are chains, a chain
-goes where it is done first.
+Two launches that nothing orders should be on different streams, and launches on one stream need no
+events between them. Only the edges of the transitive reduction matter; a maximum matching of
+sources with targets links as many of them as possible into chains, which become streams (Nimble,
+NeurIPS 2020, section 4.2, theorems 1 to 3). If a device has fewer streams than there are chains, a
+chain goes to the stream on which its first launch can begin earliest.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Where launches run; those that the lists are about are numbered as they were given.
+    """Streams, order and events of launches; launches are numbered as they were given.
 
     Attributes:
-        order: in which they are submitted.
-        stream: of each launch.
-        waits: events of each launch.
-        records: events of each launch.
+        order: launches in the order in which they are submitted.
+        stream: by launch, its stream.
+        waits: by launch, the events that it waits for.
+        records: by launch, the events that it records.
         joins: events that the end waits for.
     """
 
@@ -48,23 +48,23 @@ class Schedule:
 
     @property
     def events(self) -> int:
-        """How many events there are."""
+        """Number of events."""
         return sum(map(len, self.records))
 
     @property
     def streams(self) -> int:
-        """How many streams are used."""
+        """Number of streams in use, at least 1."""
         return len(set(self.stream)) or 1
 
 
 def serial(n: int) -> Schedule:
-    """All on one stream, as they stand."""
+    """Return the schedule of ``n`` launches on one stream, in the given order."""
     nothing = ((),) * n
     return Schedule(tuple(range(n)), (0,) * n, nothing, nothing)
 
 
 def schedule_of(plan: Plan) -> Schedule:
-    """The schedule of a plan; its launches are numbered as they are submitted."""
+    """Return the schedule of a plan; launches are numbered as they are submitted."""
     return Schedule(
         tuple(range(len(plan.launches))),
         tuple(launch.stream for launch in plan.launches),
@@ -80,13 +80,13 @@ def schedule(
     max_streams: int,
     event_us: float = 0.0,
 ) -> Schedule:
-    """Launches on at most ``max_streams`` streams.
+    """Schedule launches on at most ``max_streams`` streams.
 
     Args:
-        time_us: of each launch; they stand in an order in which they could run.
-        edges: (first, second), where the second needs what the first has made.
-        max_streams: 1 or more.
-        event_us: what waiting for an event of another stream adds.
+        time_us: time of each launch; launches are given in an order in which they could run.
+        edges: pairs (first, second), where the second launch needs a result of the first.
+        max_streams: largest number of streams, 1 or more.
+        event_us: delay that waiting for an event of another stream adds.
     """
     n = len(time_us)
     if max_streams == 1 or n < 2:
@@ -99,13 +99,13 @@ def schedule(
 
 
 def stretches_of(placed: Schedule) -> list[int]:
-    """Of each launch, the number of its stretch: launches of one stream that may be one.
+    """Return, by launch, the number of its stretch: a run of launches of one stream.
 
-    Nothing waits for less than a stretch, and it waits for nothing but in the beginning, so that
-    nothing begins later if all launches of each are one.
+    Only the first launch of a stretch waits for events, and only its last one records any, so
+    nothing begins later if all launches of a stretch are merged into one.
     """
     stretch, count = [0] * len(placed.order), 0
-    open_: dict[int, int] = {}  # by stream, the stretch that may go on
+    open_: dict[int, int] = {}  # by stream, the stretch that may continue
     for number in placed.order:
         own = placed.stream[number]
         if placed.waits[number] or own not in open_:
@@ -117,7 +117,7 @@ def stretches_of(placed: Schedule) -> list[int]:
 
 
 def makespan_us(placed: Schedule, time_us: Sequence[float], event_us: float = 0.0) -> float:
-    """When the last launch ends if nothing but streams and events delays them."""
+    """Return the time at which the schedule ends if only streams and events delay launches."""
     begin_us = begins_us(placed, time_us, event_us)
     ends = [begin + time for begin, time in zip(begin_us, time_us, strict=True)]
     recorded = {event: ends[n] for n, events in enumerate(placed.records) for event in events}
@@ -130,7 +130,7 @@ def makespan_us(placed: Schedule, time_us: Sequence[float], event_us: float = 0.
 def begins_us(
     placed: Schedule, time_us: Sequence[float], event_us: float = 0.0
 ) -> tuple[float, ...]:
-    """When each launch begins if nothing but streams and events delays them."""
+    """Return, by launch, the time at which it begins if only streams and events delay launches."""
     free: dict[int, float] = defaultdict(float)
     recorded: dict[int, float] = {}
     begins = [0.0] * len(time_us)
@@ -144,7 +144,7 @@ def begins_us(
 
 
 def _transitive_reduction(n: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The edges that no longer path implies; they lead from lower to higher numbers."""
+    """Return the edges that no longer path implies; edges lead from lower to higher numbers."""
     after: list[list[int]] = [[] for _ in range(n)]
     first_before = list(range(n))
     for first, second in sorted(set(edges)):
@@ -153,7 +153,8 @@ def _transitive_reduction(n: int, edges: Sequence[tuple[int, int]]) -> list[tupl
     done_with: list[list[int]] = [[] for _ in range(n)]
     for number, first in enumerate(first_before):
         done_with[first].append(number)
-    reached: dict[int, int] = {}  # by number, a set of later ones as bits; kept while it is read
+    # Launches that a launch reaches, as a bit set; deleted once no other launch reads it again.
+    reached: dict[int, int] = {}
     kept = []
     for number in reversed(range(n)):
         covered = 0
@@ -168,7 +169,7 @@ def _transitive_reduction(n: int, edges: Sequence[tuple[int, int]]) -> list[tupl
 
 
 def _chains(n: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """The chain of each launch: paths along the edges of a maximum matching."""
+    """Return, by launch, its chain: chains are the paths of edges of a maximum matching."""
     after: list[list[int]] = [[] for _ in range(n)]
     for first, second in edges:
         after[first].append(second)
@@ -181,9 +182,10 @@ def _chains(n: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _matching(after: Sequence[Sequence[int]], n: int) -> list[int]:
-    """For each target its source in a maximum matching, or -1: augmenting paths (Kuhn 1955).
+    """Return, by target, its source in a maximum matching, or -1.
 
-    A greedy start leaves few paths to look for.
+    The matching is found by augmenting paths (Kuhn 1955) from a greedy matching, which leaves few
+    paths to find.
     """
     previous = [-1] * n
     unmatched = []
@@ -200,7 +202,7 @@ def _matching(after: Sequence[Sequence[int]], n: int) -> list[int]:
 
 def _augment(source: int, after: Sequence[Sequence[int]], previous: list[int]) -> None:
     seen: set[int] = set()
-    came_from: dict[int, int] = {}  # target to the source that looked at it
+    came_from: dict[int, int] = {}  # by target, the source from which it was reached
     stack = [source]
     while stack:
         one = stack.pop()
@@ -213,7 +215,7 @@ def _augment(source: int, after: Sequence[Sequence[int]], previous: list[int]) -
                 stack.append(previous[target])
                 continue
             matched = {s: t for t, s in enumerate(previous) if s >= 0}
-            while True:  # shift the path by one, from its end
+            while True:  # flip the matching along the path, from its end
                 giver = came_from[target]
                 released = matched.get(giver)
                 previous[target] = giver
@@ -223,7 +225,7 @@ def _augment(source: int, after: Sequence[Sequence[int]], previous: list[int]) -
 
 
 def _by_urgency(time_us: Sequence[float], edges: Sequence[tuple[int, int]]) -> list[int]:
-    """An order of submission: what has most work behind it comes first."""
+    """Return an order of submission: launches with the longest path of work after them first."""
     n = len(time_us)
     after: list[list[int]] = [[] for _ in range(n)]
     missing = [0] * n
@@ -254,7 +256,7 @@ def _streams(
     max_streams: int,
     event_us: float,
 ) -> list[int]:
-    """The stream of each launch: that of its chain, which the first of the chain chooses."""
+    """Return, by launch, the stream of its chain, chosen when the chain's first launch comes."""
     before: list[list[int]] = [[] for _ in time_us]
     for first, second in edges:
         before[second].append(first)
@@ -286,14 +288,14 @@ def _streams(
 def with_events(
     order: Sequence[int], stream: Sequence[int], edges: Sequence[tuple[int, int]]
 ) -> Schedule:
-    """Launches on given streams, with events for those edges that nothing else implies.
+    """Build a schedule on given streams, with events for the edges that nothing else implies.
 
-    Who waits for a launch shares its event.
+    All launches that wait for one launch share its event.
 
     Args:
-        order: in which they are submitted.
-        stream: of each.
-        edges: (first, second), where the second waits for the first.
+        order: launches in the order in which they are submitted.
+        stream: by launch, its stream.
+        edges: pairs (first, second), where the second launch waits for the first.
     """
     n = len(stream)
     before: list[list[int]] = [[] for _ in range(n)]
@@ -301,7 +303,7 @@ def with_events(
         before[second].append(first)
     rank = {number: i for i, number in enumerate(order)}
     place, counts, last = [0] * n, [0] * n, dict[int, int]()
-    known: list[dict[int, int]] = [{} for _ in range(n)]  # stream to the last place that ended
+    known: list[dict[int, int]] = [{} for _ in range(n)]  # by stream, the last ended position
     event_of: dict[int, int] = {}
     waits: list[list[int]] = [[] for _ in range(n)]
 

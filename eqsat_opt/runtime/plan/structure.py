@@ -1,4 +1,4 @@
-"""Whether a plan makes sense in itself: names, types and places, before any question of order."""
+"""Checks of the structure of a plan: names, types and places, independent of its order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["check_structure"]
 
 
 def check_structure(plan: Plan) -> None:
-    """Refuse a plan that cannot be run, whatever the order.
+    """Refuse a plan that cannot be run in any order.
 
     Raises:
-        PlanError: naming the buffer or launch, and what is wrong with it.
+        PlanError: the plan is malformed; the message names the buffer or launch, and its fault.
     """
     _require_distinct((b.name for b in plan.buffers), "buffers")
     _require_distinct((launch.name for launch in plan.launches), "launches")
@@ -151,7 +151,7 @@ def _check_launch(plan: Plan, launch: Launch) -> None:
 def _check_signature(
     plan: Plan, name: str, body: Kernel, reads: tuple[str, ...], writes: tuple[str, ...]
 ) -> None:
-    """The body must fit the buffers."""
+    """Check that the operands and results of a body have the types of its buffers."""
     _require(
         len(reads) == len(body.operands) and len(writes) == len(body.outputs),
         f"{name} has {len(reads)} operands and {len(writes)} results, its body "
@@ -165,5 +165,5 @@ def _check_signature(
 
 
 def _is_writable(plan: Plan, buffer: Buffer) -> bool:
-    """Whether no two elements lie in one place."""
+    """Return whether no two elements of a buffer share bytes."""
     return region_of(plan, buffer.name).size_bytes == prod(buffer.dims) * buffer.itemsize

@@ -1,3 +1,3 @@
-"""From a graph to a plan: segments, views, streams and memory."""
+"""Planning, from a graph to a plan: segments, views, streams and memory."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The memory of a plan: its buffers, what they are views into, and places of all in the arena."""
+"""The memory of a plan: its buffers, which of them are views, and their places in the arena."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["buffers_of", "used_constants", "with_memory"]
 def used_constants(
     graph: Graph, tasks: Sequence[Task], recipes: Mapping[str, Recipe]
 ) -> dict[str, Recipe]:
-    """Those that a launch, an output or another recipe needs, in their order."""
+    """Return the recipes that a launch, an output or another recipe needs, in the given order."""
     needed = {*graph.outputs, *(name for task in tasks for name in task.reads)}
     for name in reversed(list(recipes)):
         recipe = recipes[name]
@@ -44,14 +44,17 @@ def buffers_of(
     constants: Mapping[str, Recipe],
     form_of: Callable[[str], Form],
 ) -> tuple[Buffer, ...]:
-    """All that is read or written, and the memory that it lies in; without places as yet.
+    """Return the buffers of all values that are read or written, and of the memory they are in.
+
+    The buffers have no offsets in the arena yet.
 
     Args:
-        graph: of literal sizes.
-        tasks: what reads and writes.
-        views: what lies where.
-        constants: that are needed.
-        form_of: the space and layout of a value; a view has the layout of what it is a part of.
+        graph: a graph of literal sizes.
+        tasks: the tasks that read and write the buffers.
+        views: the layouts of values, and the views among them.
+        constants: recipes of the constants that are needed.
+        form_of: returns the space and layout of a value; a view has the layout of the value that it
+            is a part of.
     """
     dims = {name: graph.static_type(name).shape for name in views.layouts if name in graph.types}
     producer = {node.output: node for node in graph.nodes}
@@ -85,12 +88,12 @@ def buffers_of(
         if layout.root != name:
             one = replace(one, base=layout.root, offset=layout.offset * one.itemsize)
         buffers.append(one)
-    # A view of nothing has no place in what may be nothing itself.
+    # An empty view has no elements, so any offset will do; its base may be empty as well.
     return tuple(replace(b, offset=0) if 0 in b.dims else b for b in buffers)
 
 
 def with_memory(plan: Plan, launchers: Mapping[str, Launcher]) -> Plan:
-    """The plan with offsets of buffers and workspaces."""
+    """Return the plan with offsets of buffers and workspaces in the arena."""
     order = happens_before(plan)
     uses: dict[str, list[int]] = {
         b.name: [] for b in plan.buffers if not b.base and b.name not in plan.constants

@@ -1,9 +1,9 @@
-"""In which order merged kernels compute their channels: what a Concat takes of them lies at an end.
+"""Reordering of the channels of merged kernels, so that Concats can take parts without a copy.
 
-Siblings that were merged are parts of one result, and a part that goes into a Concat can lie there
-only if the others do not lie where something else does (`Places.unite`): it is the last of its
-kernel where it is the first of the Concat, or the other way round. Weights and biases are constants
-and can be put into any order when the plan is loaded.
+Siblings that were merged are parts of one result. A part that goes into a Concat can share memory
+with it only if the rest of that result does not overlap other operands (`Places.unite`): the
+part must be the last of its kernel's result and the first of the Concat, or the other way round.
+Weights and biases are constants, so they can be reordered when the plan is loaded.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from eqsat_opt.ir.values.types import StaticType
 __all__ = ["with_parts_at_ends"]
 
 Piece = tuple[int, int]
-"""Channels from one to before another."""
+"""Half-open interval of channels: the first one, and one past the last."""
 
 
 def with_parts_at_ends(graph: Graph, is_movable: Callable[[Node], bool]) -> Graph:
-    """The graph with channels in an order in which Concats can share memory with what they read.
+    """Return the graph with channels reordered so that Concats can share memory with operands.
 
     Args:
-        graph: of literal sizes.
-        is_movable: whether a Concat or Slice may become a view.
+        graph: a graph of literal sizes.
+        is_movable: returns whether a Concat or Slice may become a view.
     """
     graph = _with_flat_slices(graph, is_movable)
     known = set(graph.constants) | graph.parameters
@@ -49,7 +49,7 @@ def with_parts_at_ends(graph: Graph, is_movable: Callable[[Node], bool]) -> Grap
 
 
 def _with_flat_slices(graph: Graph, is_movable: Callable[[Node], bool]) -> Graph:
-    """The graph with parts of parts as parts of the whole."""
+    """Return the graph with slices of slices merged into slices of the whole."""
     slices: dict[str, Node] = {}
     nodes, flattened = [], set()
     for node in graph.nodes:
@@ -70,7 +70,7 @@ def _with_flat_slices(graph: Graph, is_movable: Callable[[Node], bool]) -> Graph
 def _wanted(
     nodes: Sequence[Node], producer: Mapping[str, Node], is_movable: Callable[[Node], bool]
 ) -> dict[str, tuple[int, tuple[list[Piece], list[Piece]]]]:
-    """Of merged values the axis, and which parts are the first and the last of Concats."""
+    """Return, by sliced value, the axis, and its parts that are first or last in a Concat."""
     found: dict[str, tuple[int, tuple[list[Piece], list[Piece]]]] = {}
     for concat in nodes:
         if concat.op != "Concat" or not is_movable(concat):
@@ -88,7 +88,10 @@ def _wanted(
 
 
 def _order(size: int, ends: tuple[list[Piece], list[Piece]]) -> list[Piece] | None:
-    """The pieces of a value, what is first in a Concat last; ``None`` where they are so already."""
+    """Return the pieces of a value in their new order; ``None`` if it is the old order.
+
+    The piece that is first in a Concat becomes the last one, and the reverse.
+    """
     last = next(iter(ends[0]), None)
     first = next((one for one in ends[1] if last is None or _is_apart(one, last)), None)
     cuts = sorted({0, size, *(cut for piece in (first, last) if piece for cut in piece)})
@@ -107,13 +110,13 @@ class _Change:
     """A graph in which values get another order of channels.
 
     Attributes:
-        old: the graph as it was.
+        old: the graph before the change.
         known: values that are known when the plan is loaded.
-        producer: of all others.
-        readers: of each value.
-        new: by result, nodes that take the place of others.
-        before: by result, nodes of constants that one of those needs.
-        types: of the results of these.
+        producer: the node that computes each other value.
+        readers: the nodes that read each value.
+        new: by result, the nodes that replace others.
+        before: by result, the nodes that reorder the constants of a replacing node.
+        types: types of the results of the nodes in ``before``.
     """
 
     old: Graph
@@ -125,7 +128,7 @@ class _Change:
     types: dict[str, StaticType] = field(default_factory=dict)
 
     def graph(self) -> Graph:
-        """The graph as it is now."""
+        """Return the changed graph."""
         if not self.new:
             return self.old
         nodes = [
@@ -142,7 +145,7 @@ class _Change:
         return self.type(name).shape[axis]
 
     def reorder(self, value: str, axis: int, order: Sequence[Piece]) -> None:
-        """Give a value another order of channels, if it is made of constants and read by parts."""
+        """Reorder the channels of a value if its weights are constants and only slices read it."""
         parts = {node.output: self._moved(node, axis, order) for node in self.readers[value]}
         made = self._made_of(value, axis, order)
         if made is None or None in parts.values():
@@ -156,7 +159,7 @@ class _Change:
             self.new[node.output] = replace(node, inputs=tuple(reordered))
 
     def _moved(self, part: Node, axis: int, order: Sequence[Piece]) -> Node | None:
-        """The part with its new place; ``None`` if it is none, or does not stay in one piece."""
+        """Return the Slice at its new place; ``None`` if it is no Slice or would be split."""
         if part.op != "Slice" or part.attr("axis") != axis or part.output in self.new:
             return None
         lo, hi = part.attr("lo"), part.attr("hi")
@@ -171,9 +174,10 @@ class _Change:
     def _made_of(
         self, value: str, axis: int, order: Sequence[Piece]
     ) -> list[tuple[Node, list[int | None]]] | None:
-        """What computes a value, and along which axis each of its operands gets the new order.
+        """Return the nodes that compute a value, and the axes along which to reorder constants.
 
-        ``None`` if that is more than a convolution or product and what is computed by element.
+        The axis of an operand is ``None`` if it keeps its order. The result is ``None`` unless
+        the value is computed by a convolution or product and pointwise operators after it.
         """
         node = self.producer.get(value)
         if node is None or value in self.new or len(node.outputs) > 1:
@@ -204,11 +208,11 @@ class _Change:
         return [*found, (node, operands)]
 
     def _is_own(self, name: str, node: Node) -> bool:
-        """Whether nothing else reads a value."""
+        """Return whether only the given node reads a value."""
         return name not in self.old.outputs and list(self.readers[name]) == [node]
 
     def _constant(self, node: Node, name: str, axis: int, order: Sequence[Piece]) -> str:
-        """The name of a constant in the new order, which is made before the node that reads it."""
+        """Add nodes that reorder a constant before a node reads it; return the result's name."""
         made = self.before.setdefault(node.outputs[0], [])
         type_ = self.type(name)
         shape = type_.shape

@@ -1,7 +1,8 @@
-"""The least that a plan launches: nodes, and regions that one generated kernel computes.
+"""Units of launching: single nodes, and regions that one generated kernel computes.
 
-A region is maximal, as for models; see `eqsat_opt.runtime.backends.generated.regions`. What only
-regions read through (slices, transpositions) is gone.
+Regions are maximal, like those of models; see `eqsat_opt.runtime.backends.generated.regions`.
+Slices and transpositions that only regions read get no unit, because the kernels index through
+them.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ __all__ = ["GENERATED", "NATIVE", "SESSION", "Unit", "find_units", "is_native", 
 GENERATED, NATIVE = "generated", "native"
 
 _LOOSE = frozenset({"pointwise", "movement"})
-"""What is joined with any neighbours, whatever kernels were chosen."""
+"""Kinds of operators that join any neighbours in a region, whatever kernels were chosen."""
 
 SESSION = "session"
-"""What a session of onnxruntime can hold."""
+"""Label of units that can share a session of onnxruntime."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What is launched together whatever else is.
+    """Nodes that are always launched together.
 
     Attributes:
-        parts: nodes, in order.
-        outputs: values that others read.
-        backend, algorithm: who runs it, and how.
-        is_strided: whether what it reads and writes may be views.
+        parts: its nodes, in order.
+        outputs: values that other units or the graph's outputs need.
+        backend, algorithm: the backend that runs it, and the algorithm of that backend.
+        is_strided: whether the values that it reads and writes may be views.
     """
 
     parts: tuple[Node, ...]
@@ -49,20 +50,20 @@ class Unit:
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Values from outside."""
+        """Values that it reads from outside."""
         made = {node.output for node in self.parts}
         return tuple(dict.fromkeys(n for p in self.parts for n in p.inputs if n not in made))
 
     @property
     def is_copy(self) -> bool:
-        """Whether all that it does is to write a value to another place, in another layout."""
+        """Whether it only copies a value, perhaps to another layout, by a Transpose."""
         (first, *others) = self.parts
         axes = first.attr("perm") if first.op == "Transpose" else None
         return not others and not session_of(self) and axes == tuple(sorted(axes or ()))
 
 
 def session_of(unit: Unit) -> str:
-    """What units have in common that may run together; empty for one that runs alone."""
+    """Return the label that units which may share a session have in common; ``""`` for none."""
     return {"ort": SESSION, "openvino": "openvino"}.get(unit.backend, "")
 
 
@@ -76,16 +77,16 @@ def find_units(
     together: Sequence[int | None] = (),
     constants: Container[str] = (),
 ) -> list[Unit]:
-    """The units of a graph that some output needs, each after those that it reads.
+    """Return the units of a graph that some output needs, each after those that it reads.
 
     Args:
-        graph: of literal sizes.
-        nodes: those that are not constant, in order.
-        backends: by node.
-        algorithms: by node.
-        strided: by node, whether what runs it takes views.
-        together: by node, the number of its unit; ``None``, as for all by default, where it is one
-            by itself, or part of whatever its backend makes of its neighbours.
+        graph: a graph of literal sizes.
+        nodes: its nodes that are not constant, in order.
+        backends: by node, its backend.
+        algorithms: by node, its algorithm.
+        strided: by node, whether the kernel that runs it takes views.
+        together: by node, the number of its unit. ``None``, the default for all, leaves the node
+            alone, or in a region that its backend forms with its neighbours.
         constants: values that are known when the plan is loaded.
     """
     by_output = {node.output: i for i, node in enumerate(nodes)}
@@ -133,7 +134,7 @@ def _fused(
     backends: Sequence[str],
     together: Sequence[int | None],
 ) -> frozenset[int]:
-    """Nodes that stand around a reduction or a window in one generated kernel, as was chosen."""
+    """Return the nodes of chosen generated kernels that contain a reduction or a window."""
     groups: dict[int, list[int]] = {}
     for i, number in enumerate(together):
         if number is not None and backends[i] == GENERATED:
@@ -151,7 +152,7 @@ def _fused(
 def _read_outside(
     group: Sequence[int], nodes: Sequence[Node], outputs: Sequence[str]
 ) -> tuple[str, ...]:
-    """What others read of some nodes."""
+    """Return the results of a group of nodes that other nodes or the graph's outputs read."""
     inside = set(group)
     read = {n for i, node in enumerate(nodes) if i not in inside for n in node.inputs}
     read.update(outputs)
@@ -164,7 +165,7 @@ def _joined(
     together: Sequence[int | None],
     nodes: Sequence[Node],
 ) -> Iterator[tuple[int, Unit]]:
-    """Units of one node, with those that one backend runs together as one."""
+    """Yield units of one node, merged where one number, backend and algorithm join them."""
     groups: dict[object, list[tuple[int, Unit]]] = {}
     for i, unit in units:
         number = together[i]
@@ -186,10 +187,10 @@ def _joined(
 def _generators(
     nodes: Sequence[Node], backends: Sequence[str]
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Backends that generate kernels of regions, and the outputs of the nodes that may be in one.
+    """Yield backends that generate kernels of regions, with the outputs of the nodes they allow.
 
-    On a GPU a Concat of what kernels of other kinds compute, or of parts of that, stays outside:
-    they write where it belongs from the beginning, and nothing is copied.
+    On a GPU, a Concat of results of kernels of other kinds, or of parts of such results, stays
+    outside of regions: those kernels write into its memory directly, and nothing is copied.
     """
     for backend in (GENERATED, CUDA):
         own = {n.output for n, by in zip(nodes, backends, strict=True) if by == backend}
@@ -200,10 +201,10 @@ def _generators(
 
 
 def _written_by_others(nodes: Sequence[Node], own: Container[str]) -> set[str]:
-    """Concats that kernels outside of regions write parts of.
+    """Return the Concats that kernels outside of regions write into.
 
-    Of what they compute, a part is written where it belongs if it is at an end there; what is
-    copied anyway is copied by the kernel that computes its neighbours.
+    A slice of a result can be written in place only if it is the first or last operand of the
+    Concat. A slice elsewhere is copied in any case, so the kernel of its neighbours copies it.
     """
     concats: set[str] = set()
     others: set[str] = set()
@@ -227,11 +228,12 @@ def _written_in_place(
     outputs: tuple[str, ...],
     strided: Sequence[bool],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A region, and its outputs, without a Concat of what it computes, which is a view then.
+    """Return a region and its outputs without the Concats of its results that become views.
 
-    A kernel that writes several results where they belong tells no part of a Concat from another,
-    so that threads need not, and what others compute can be written there as well. Results of
-    several extents take a kernel each, which is worth it where something would be copied.
+    A kernel that writes the operands of a Concat to their places, as separate results, needs no
+    choice between operands in each thread, and other kernels can write their operands in place as
+    well. Results of different extents need a kernel each, which pays only where an operand from
+    outside would be copied otherwise.
     """
     by_output = {node.output: i for i, node in enumerate(nodes)}
     inside = set(parts)
@@ -257,17 +259,17 @@ def _written_in_place(
 
 
 def _is_chain(node: Node) -> bool:
-    """Whether regions take the operator of a node in."""
+    """Return whether regions admit the operator of a node."""
     return get_op(node.op).kind in ("pointwise", "movement")
 
 
 def _regions(
     graph: Graph, nodes: Sequence[Node], allowed: Container[str]
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
-    """Nodes of regions, those that they read through, and what others read of them."""
+    """Yield regions: their nodes, the views that they read through, and their outputs."""
     made = {node.output for node in nodes}
     leaves = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
-    # A node is known by its output; weights are read like all else.
+    # Nodes are identified by their outputs, and constants are read like other inputs.
     named = tuple(replace(node, name="", sources=(node.output,)) for node in nodes)
     bare = replace(
         graph, inputs=tuple(leaves), nodes=named, constants={}, parameters=frozenset(), model=None
@@ -277,7 +279,7 @@ def _regions(
 
 
 def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -> bool:
-    """Whether a backend of few operators has a kernel for a node."""
+    """Return whether a backend has a kernel for a node; checks the backends with few operators."""
     if backend == CUDA:
         return has_cuda_kernel(graph, (node,), (node.output,))
     if backend == GENERATED:
@@ -286,7 +288,7 @@ def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) 
 
 
 def is_native(graph: Graph, node: Node, constants: Container[str]) -> bool:
-    """Whether one of our own kernels computes a node."""
+    """Return whether a kernel of the native library computes a node."""
     names = tuple(dict.fromkeys(node.inputs))  # a launch reads each value once
     types = [graph.tensor_type(name) for name in names]
     if None in types:
@@ -301,7 +303,7 @@ def is_native(graph: Graph, node: Node, constants: Container[str]) -> bool:
 
 
 def _needed(units: Sequence[Unit], outputs: Sequence[str]) -> list[Unit]:
-    """The units that outputs need, in an order in which they can run."""
+    """Return the units that outputs need, in an order in which they can run."""
     producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
     above = [[producer[n] for n in unit.reads if n in producer] for unit in units]
     needed: set[int] = set()

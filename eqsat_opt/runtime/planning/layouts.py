@@ -1,4 +1,4 @@
-"""Where values lie in memory: in that of their own, inside a Concat, or overlapping another."""
+"""Layouts of values in memory: of their own, inside a Concat, or overlapping another value."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["Dims", "Layout", "Places", "is_part", "part_layout", "reshaped_strid
 Dims = tuple[int, ...]
 
 _MOST_TIMES = 4
-"""How much memory of values that overlap may be, times that of the largest of them.
+"""Limit of memory that overlapping values share, as a multiple of the largest of these values.
 
-It is theirs from the first that is written to the last that is read: a chain of them through a
-model would keep all of it.
+The memory is occupied from the first write of any of these values to the last read: a chain of
+overlaps through a model would keep all of it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a value lies in the memory of another one, or of its own.
+    """The place of a value in the memory of another value, or in its own.
 
     Attributes:
-        root: the value whose memory it is.
-        offset: of the first element, in elements.
-        strides: by axis, in elements.
+        root: the value that owns the memory.
+        offset: offset of the first element, in elements.
+        strides: strides by axis, in elements.
     """
 
     root: str
@@ -37,9 +37,9 @@ class Layout:
 
 
 def reshaped_strides(dims: Dims, strides: Dims, new: Dims) -> Dims | None:
-    """Strides by which the same elements have other extents; ``None`` if there are none.
+    """Return the strides of a tensor after a reshape without a copy; ``None`` if none exist.
 
-    Runs of axes that lie densely inside one another are cut anew.
+    Consecutive axes without gaps between them are merged and then split into the new extents.
     """
     if 0 in dims:
         return dense_strides(new)
@@ -66,12 +66,12 @@ def reshaped_strides(dims: Dims, strides: Dims, new: Dims) -> Dims | None:
 
 
 def is_part(node: Node, movable: Collection[str]) -> bool:
-    """Whether a node may be a view into what it reads."""
+    """Return whether a node may be a view into its operand."""
     return node.output in movable and node.op in ("Slice", "Reshape")
 
 
 def part_layout(node: Node, whole: Layout, dims: Mapping[str, Dims]) -> Layout | None:
-    """Where a Slice or Reshape of a value lies; ``None`` if no strides say it."""
+    """Return the layout of a Slice or Reshape as a view; ``None`` if no strides express it."""
     if node.op == "Slice":
         offset = whole.offset + node.attr("lo") * whole.strides[node.attr("axis")]
         return Layout(whole.root, offset if prod(dims[node.output]) else 0, whole.strides)
@@ -80,15 +80,16 @@ def part_layout(node: Node, whole: Layout, dims: Mapping[str, Dims]) -> Layout |
 
 
 class Places:
-    """Which values lie inside which others, so far.
+    """Values placed inside others, built up step by step.
 
     Args:
-        nodes, dims, movable, strides, packed, aligned: as of `find_views`.
+        nodes, dims, movable, strides, packed, aligned: see `find_views`.
 
     Attributes:
-        dims: of every value, and of memory that several values overlap in.
-        inside: value to what it lies in, along which axis, from which element of it.
-        unions: memory that several values overlap in to one of them.
+        dims: extents of every value, and of every union.
+        inside: by value, the value or union that contains it, the axis along which it is placed,
+            and the index along that axis at which it begins.
+        unions: memory in which several values overlap, by its name: one of these values.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Places:
         self.dims = dict(dims)
         self.inside: dict[str, tuple[str, int, int]] = {}
         self.unions: dict[str, str] = {}
-        self._largest: dict[str, int] = {}  # elements of a value in such memory
+        self._largest: dict[str, int] = {}  # by union, the elements of its largest value
         self._strides = dict(strides)
         self._packed, self._aligned = packed, aligned
         self._part_of = {node.output: node for node in nodes if is_part(node, movable)}
@@ -114,19 +115,19 @@ class Places:
             self._parts.setdefault(node.inputs[0], []).append(node)
 
     def saved(self) -> tuple[dict[str, tuple[str, int, int]], dict[str, str]]:
-        """What `restore` goes back to."""
+        """Return the state of placement, for `restore`."""
         return dict(self.inside), dict(self.unions)
 
     def restore(self, state: tuple[dict[str, tuple[str, int, int]], dict[str, str]]) -> None:
-        """Forget what was placed since."""
+        """Undo all placements since a state was saved."""
         self.inside, self.unions = state
 
     def own(self, value: str) -> Layout:
-        """Of a value that has memory of its own."""
+        """Return the layout of a value in memory of its own."""
         return Layout(value, 0, self._strides.get(value) or dense_strides(self.dims[value]))
 
     def layout(self, value: str) -> Layout:
-        """Of a value that is no part of something that is computed before it."""
+        """Return the layout of a value that is no view into its operand."""
         chain = []
         while value in self.inside:
             chain.append(self.inside[value])
@@ -135,7 +136,7 @@ class Places:
         return Layout(value, sum(at * own.strides[axis] for _, axis, at in chain), own.strides)
 
     def may_lie(self, value: str, layout: Layout) -> bool:
-        """Whether what computes and reads a value takes it there."""
+        """Return whether the kernels that write and read a value accept it at a layout."""
         if 0 in self.dims[value]:
             return True
         if layout.offset % self._aligned.get(value, 1):
@@ -145,7 +146,14 @@ class Places:
         return value not in self._packed or all(d == 1 or one == two for d, one, two in wanted)
 
     def put(self, value: str, whole: str, axis: int, at: int) -> bool:
-        """Let a value be written into a Concat from the beginning; whether it may be."""
+        """Place a value in a Concat, to be written there directly; return whether it is possible.
+
+        Args:
+            value: operand of the Concat.
+            whole: the Concat.
+            axis: the axis along which it concatenates.
+            at: the index along the axis at which the operand begins.
+        """
         if value in self.inside or value not in self._computed:
             return False
         self.inside[value] = whole, axis, at
@@ -155,13 +163,15 @@ class Places:
         return False
 
     def unite(self, value: str, whole: str, axis: int, at: int) -> bool:
-        """Let a Slice lie where a Concat wants it, by memory that covers both; whether it may.
+        """Overlap the operand of a Slice with a Concat in the Slice; return whether it is possible.
+
+        Both are placed in memory that covers them.
 
         Args:
-            value: operand of the Concat.
+            value: the Slice, an operand of the Concat.
             whole: the Concat.
-            axis: along which it concatenates.
-            at: where the operand begins.
+            axis: the axis along which it concatenates.
+            at: the index along the axis at which the Slice begins in the Concat.
         """
         part = self._part_of.get(value)
         if part is None or part.op != "Slice" or part.attr("axis") != axis:
@@ -181,11 +191,14 @@ class Places:
         size = self.dims[value][axis]
         begin = starts[0] + from_one + lo
         if size == 0 or (max(starts), min(ends)) != (begin, begin + size):
-            return False  # something else of both would lie in the same place
+            return False  # they would overlap in more than the slice
         return self._joined((one, two), starts, max(ends), axis)
 
     def _root_along(self, value: str, axis: int) -> tuple[str, int] | None:
-        """What a value lies in and where it begins, if they differ along that axis only."""
+        """Return the memory that contains a value, and the index at which the value begins.
+
+        ``None`` if the value is placed along another axis.
+        """
         at = 0
         while value in self.inside:
             value, along, more = self.inside[value]
@@ -197,7 +210,7 @@ class Places:
     def _joined(
         self, roots: tuple[str, str], starts: tuple[int, int], extent: int, axis: int
     ) -> bool:
-        """Put two values into memory that covers both, unless something would not fit there."""
+        """Place two values in memory that covers both, unless a value in it would not fit."""
         one, two = (self._widened(root, axis, extent) for root in roots)
         dims = tuple(extent if i == axis else d for i, d in enumerate(self.dims[roots[0]]))
         if any(a != b for d, a, b in zip(dims, one, two, strict=True) if d > 1):
@@ -224,7 +237,7 @@ class Places:
         return False
 
     def _lying_in(self, roots: Collection[str]) -> list[str]:
-        """What has some memory for its own, and all that was placed there."""
+        """Return the values that own memory, and all that were placed in it."""
         within: dict[str, list[str]] = {}
         for value, (whole, _, _) in self.inside.items():
             within.setdefault(whole, []).append(value)
@@ -234,7 +247,7 @@ class Places:
         return found
 
     def _widened(self, root: str, axis: int, extent: int) -> Dims:
-        """Strides of memory that is longer along an axis, and otherwise lies as a value does."""
+        """Return the strides of a value's memory after it is extended along an axis."""
         dims, strides = self.dims[root], self.own(root).strides
         step = dims[axis] * strides[axis]
         return tuple(
@@ -246,7 +259,7 @@ class Places:
         return {part for value in values for part in self._views_of(value, self.layout(value))}
 
     def _views_of(self, value: str, layout: Layout) -> Iterator[str]:
-        """What is a view into a value that lies there."""
+        """Yield the values that are views into a value of the given layout."""
         stack = [(value, layout)]
         while stack:
             whole, place = stack.pop()

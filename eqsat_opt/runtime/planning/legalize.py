@@ -1,4 +1,4 @@
-"""Nodes of ONNX that have no record, as operators that do: plans hold nothing else."""
+"""Replacement of ONNX nodes by operators of the registry, the only ones that plans can hold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["apart", "with_stand_ins"]
 
 
 def apart(node: Node) -> Iterator[Node]:
-    """A node of one result each: a Split is several Slices."""
+    """Yield nodes of one result each: a Split as several Slices, any other node unchanged."""
     if node.op != SPLIT:
         yield node
         return
@@ -28,11 +28,11 @@ def apart(node: Node) -> Iterator[Node]:
 
 
 def with_stand_ins(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with its live nodes only, as operators of the registry wherever there are some.
+    """Return the graph of the live nodes, replaced by operators of the registry where possible.
 
     Args:
-        graph: any.
-        sizes: of symbolic dimensions.
+        graph: any graph.
+        sizes: sizes of symbolic dimensions.
     """
     types = dict(graph.types)
     nodes = []
@@ -48,7 +48,10 @@ def with_stand_ins(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 def _copied(
     graph: Graph, node: Node, _sizes: Mapping[str, int], *, types: dict[str, ValueType]
 ) -> list[Node] | None:
-    """An Identity, which gives a value a second name where both are outputs, as what copies it."""
+    """Return an Identity as a Transpose that copies.
+
+    An Identity remains in a graph where a value and its second name are both outputs.
+    """
     type_ = graph.tensor_type(node.inputs[0])
     if type_ is None:
         return None
@@ -57,13 +60,13 @@ def _copied(
 
 
 _MOST = 1 << 20
-"""Extents below it keep what float32 says of places clear of the borders between pixels."""
+"""Limit of extents: below it, coordinates in float32 stay clear of the borders between pixels."""
 
 
 def _repeated(
     graph: Graph, node: Node, sizes: Mapping[str, int], *, types: dict[str, ValueType]
 ) -> list[Node] | None:
-    """A Resize that repeats pixels, axis by axis; nothing else that it may mean."""
+    """Return a Resize that repeats pixels as one Repeat per axis; ``None`` for any other Resize."""
     source, target = graph.tensor_type(node.inputs[0]), graph.tensor_type(node.output)
     if source is None or target is None or not _is_nearest(node):
         return None
@@ -85,7 +88,10 @@ def _repeated(
 
 
 def _is_nearest(node: Node) -> bool:
-    """Whether whole factors repeat pixels: nearest, and no pixel lies halfway between two."""
+    """Return whether a Resize by whole factors repeats pixels.
+
+    It does in mode nearest if no sample is exactly halfway between two pixels.
+    """
     values = {name: one.value for name, one in node.payload.attributes.items()}
     if values.get("mode", "nearest") != "nearest" or values.get("antialias", 0):
         return False
@@ -103,7 +109,7 @@ def _is_nearest(node: Node) -> bool:
 def _factors(
     source: TensorType, target: TensorType, sizes: Mapping[str, int]
 ) -> tuple[int, ...] | None:
-    """By how much each axis grows; ``None`` where that is no whole number, or not known."""
+    """Return the factor by which each axis grows; ``None`` if one is not whole or not known."""
     factors = []
     for old, new in zip(source.shape, target.shape, strict=True):
         before, after = _fixed(old, sizes), _fixed(new, sizes)
@@ -123,7 +129,7 @@ def _fixed(dim: Dim, sizes: Mapping[str, int]) -> Dim:
 
 
 def _says(graph: Graph, node: Node, factors: tuple[int, ...]) -> bool:
-    """Whether the scales, where they are given, are the factors; sizes are by definition."""
+    """Return whether the scales of a Resize equal the factors; sizes always agree with them."""
     if len(node.inputs) > 3 and node.inputs[3]:
         return True
     name = node.inputs[1 if len(node.inputs) == 2 else 2]

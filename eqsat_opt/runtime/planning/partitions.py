@@ -1,6 +1,7 @@
-"""Convex connected groups of nodes: what one call of another runtime can compute.
+"""Convex connected groups of nodes, each of which one call of another runtime can compute.
 
-A group is convex if no path leaves it and comes back; otherwise it would have to wait for itself.
+A group is convex if no path leaves it and returns; otherwise the call would have to wait for its
+own result.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ __all__ = ["segments"]
 def segments(
     before: Sequence[Sequence[int]], labels: Sequence[Hashable | None]
 ) -> list[tuple[int, ...]]:
-    """Nodes in groups of one label, each joined to the groups of what it reads where it can be.
+    """Group nodes of equal labels, each with the nodes that it reads where convexity allows.
 
     Args:
-        before: by node, those that it reads; all of them have lower numbers.
-        labels: by node; one without a label stays alone.
+        before: by node, the nodes that it reads; all of them have lower numbers.
+        labels: by node, its label; a node without a label stays alone.
 
     Returns:
         Groups, in an order in which they can run; nodes of a group ascend.
     """
     group_of: list[int] = []
     members: list[list[int]] = []
-    reads: list[set[int]] = []  # by group, those that it reads
+    reads: list[set[int]] = []  # by group, the groups that it reads
     for node, sources in enumerate(before):
         group_of.append(len(members))
         members.append([node])
@@ -41,9 +42,9 @@ def segments(
 
 
 def _comes_back(own: int, other: int, reads: Sequence[set[int]]) -> bool:
-    """Whether a path leads from ``other`` to ``own`` through a third group.
+    """Return whether a path leads from ``other`` to ``own`` through a third group.
 
-    Nothing reads ``own`` when it is asked.
+    No group reads ``own`` yet when this is called.
     """
     seen: set[int] = set()
     stack = [group for group in reads[own] if group != other]
@@ -60,7 +61,7 @@ def _comes_back(own: int, other: int, reads: Sequence[set[int]]) -> bool:
 def _join(
     own: int, other: int, members: list[list[int]], reads: list[set[int]], group_of: list[int]
 ) -> None:
-    """Move what is in ``other``, and who reads it, to ``own``."""
+    """Merge group ``other``, and the reads of it, into ``own``."""
     for node in members[other]:
         group_of[node] = own
     members[own] = sorted(members[own] + members[other])

@@ -1,8 +1,8 @@
-"""A plan for a graph: who runs what, on which stream, in which memory.
+"""Construction of a plan for a graph: backends, streams and memory.
 
-Every step is a value of its own: nodes become tasks (`segments`, `views`), tasks go on streams
-(`plan.streams`), buffers get places (`plan.memory`), and what comes out is checked like a plan
-that was read from a file (`plan.hazards`).
+Each step returns a value that the next one takes: nodes become tasks (`segments`, `views`), tasks
+are assigned to streams (`plan.streams`), buffers are placed (`plan.memory`), and the plan is
+checked like one that was read from a file (`plan.hazards`).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from eqsat_opt.runtime.planning.views import find_views
 __all__ = ["HOST", "Seat", "make_plan", "static_graph"]
 
 HOST = "cpu"
-"""The target that runs here."""
+"""Name of the target that runs on the host."""
 
 _FOR_HOST = "xeon"
-"""The profile by whose analytic times launches are ordered on streams of the host."""
+"""Name of the profile whose analytic times order launches on streams of the host."""
 
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
 
@@ -77,12 +77,12 @@ def _plain(_name: str) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Where a launch runs.
+    """The position of a launch in the order of submission, and its stream.
 
     Attributes:
-        rank: among all launches, in the order in which they are submitted.
-        stream: where it is queued.
-        waits: values whose launches it waits for although it may not read them.
+        rank: its rank among all launches, in the order in which they are submitted.
+        stream: the stream on which it is queued.
+        waits: values whose launches it waits for, even if it does not read them.
     """
 
     rank: int
@@ -108,30 +108,35 @@ def make_plan(
     profile: DeviceProfile | None = None,
     precision: Precision = Precision.STRICT,
 ) -> Plan:
-    """A plan that computes what the graph does, checked for hazards.
+    """Build a plan that computes a graph, and check it for hazards.
 
     Args:
-        graph: its nodes are operators of the registry.
-        tensors: that the model stores, which constants are made of.
-        backend_of: who runs a node. What ``generated`` or ``cuda`` cannot run, ``numpy`` does.
-        algorithm_of: how, where there is a choice.
-        workspace_of: bytes that a node needs beside operands and results, where its launcher does
-            not know.
-        precision_of: in which a node multiplies.
-        is_strided: whether what runs a node takes views; otherwise what it reads and writes is
-            packed, by launches that copy. As launches of its backend do by default.
-        unit_of: nodes of one number are one launch.
-        form_of: the space and layout of a value; a view has the layout of what it is a part of.
-        seats: where the launches run that write values; by default they are assigned.
-        sizes: of symbolic dimensions.
-        streams: how many at most, where launches are assigned.
-        target: the device that it is for.
-        profile: by whose analytic times launches are ordered; that of the target by default.
-        precision: the policy that the plan is made under.
+        graph: a graph whose nodes are operators of the registry.
+        tensors: the tensors that the model stores, from which constants are made.
+        backend_of: returns the backend of a node. A node that ``generated`` or ``cuda`` cannot run
+            goes to ``numpy``.
+        algorithm_of: returns the algorithm of a node, where its backend has several.
+        workspace_of: returns the bytes that a node needs besides operands and results, where its
+            launcher does not know.
+        precision_of: returns the precision in which a node multiplies.
+        is_strided: returns whether the kernel that runs a node takes views; if not, the values that
+            it reads and writes are packed by copying launches. The default is whether launches of
+            the node's backend take views.
+        unit_of: returns the number of a node's launch; nodes of one number share a launch.
+        form_of: returns the space and layout of a value; a view has the layout of the value that it
+            is a part of.
+        seats: by value, the seat of the launch that writes it; by default the planner assigns
+            launches to streams.
+        sizes: sizes of symbolic dimensions.
+        streams: largest number of streams to which the planner assigns launches.
+        target: the device that the plan is for.
+        profile: the device profile whose analytic times order launches; by default that of the
+            target.
+        precision: the precision policy that the plan is made under.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
-        PlanError: an operator, element type or constant cannot stand in a plan.
+        PlanError: a plan cannot hold an operator, element type or constant of the graph.
     """
     if streams < 1:
         raise OptionError(f"a plan needs 1 stream or more, not {streams}")
@@ -172,7 +177,7 @@ def make_plan(
     }
 
     def is_cheaper(node: Node, copied: Sequence[int]) -> bool:
-        """Whether copies of some operands take less than to write the whole result at once."""
+        """Return whether copies of some operands cost no more than a launch of the whole Concat."""
         whole, _ = kernel_of(graph, (node,), (node.output,), recipes)
         parts = (copy_of(graph, node.inputs[number], recipes) for number in copied)
         return sum(map(profile.kernel_us, parts)) <= profile.kernel_us(whole)
@@ -258,11 +263,11 @@ def make_plan(
 
 
 def static_graph(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with literal extents, and only what a plan can hold.
+    """Return the graph with literal extents and only operators and types that a plan can hold.
 
     Raises:
         OptionError: a size is not given.
-        PlanError: an operator or element type cannot stand in a plan.
+        PlanError: a plan cannot hold an operator or element type of the graph.
     """
     sizes = dict(sizes)
     graph = with_stand_ins(graph, sizes)
@@ -308,7 +313,7 @@ def _require_sizes(graph: Graph, names: Iterable[str], sizes: Mapping[str, int])
 
 
 def _output_names(graph: Graph) -> tuple[str, ...]:
-    """As the model calls them; a graph that was searched for may call them otherwise."""
+    """Return the model's names of the outputs; an extracted graph may use other names."""
     if graph.model is None:
         return graph.outputs
     return tuple(str(value.name) for value in graph.model.graph.outputs)
@@ -319,13 +324,13 @@ def _values(graph: Graph, nodes: Sequence[Node], recipes: Mapping[str, Recipe]) 
 
 
 def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[Node], Graph]:
-    """A recipe for each value that is known when the plan is loaded; the other nodes, the graph."""
+    """Return recipes of the values that are known at load time, the other nodes, and the graph."""
     made = Recipes(tensors, graph.types)
     for name, one in graph.constants.items():
         made.add(name, one)
     graph, recipes = replace(graph, types={**made.types, **graph.types}), made.made
     for name in graph.inputs:
-        if name in graph.parameters:  # the value that the model gives it is the one that runs
+        if name in graph.parameters:  # the plan always uses the model's default value
             if name not in tensors:
                 raise PlanError(f"the default value of input {name!r} is not stored in the model")
             recipes[name] = Stored(name, digest_of(tensors[name]()))
@@ -340,9 +345,10 @@ def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[
 
 
 def _aligned(graph: Graph, units: Sequence[Unit]) -> dict[str, int]:
-    """What the number of the first element is a multiple of, by value that is not taken anywhere.
+    """Return, by value, the number of elements of which its offset must be a multiple.
 
-    It counts from the beginning of memory that is aligned for all.
+    Only values of backends that require an alignment are included. Offsets count from the beginning
+    of memory that is aligned for all backends.
     """
     found: dict[str, int] = {}
     for unit in units:
@@ -354,13 +360,13 @@ def _aligned(graph: Graph, units: Sequence[Unit]) -> dict[str, int]:
 
 
 def _of_units(nodes: Sequence[Node], units: Sequence[Unit]) -> list[Node]:
-    """The nodes whose results stand between units, in their order."""
+    """Return the nodes whose results are outputs of units, in their order."""
     outputs = {name for unit in units for name in unit.outputs}
     return [node for node in nodes if node.output in outputs]
 
 
 def _before(units: Sequence[Unit]) -> list[list[int]]:
-    """Of each unit, the numbers of those that it reads."""
+    """Return, by unit, the numbers of the units that it reads."""
     producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
     return [sorted({producer[n] for n in unit.reads if n in producer}) for unit in units]
 
@@ -368,7 +374,10 @@ def _before(units: Sequence[Unit]) -> list[list[int]]:
 def _seated(
     made: Sequence[Sequence[str]], edges: Sequence[tuple[int, int]], seats: Mapping[str, Seat]
 ) -> Schedule:
-    """What computes values, where it is wanted; copies run where what they copy is made."""
+    """Build the schedule that follows given seats.
+
+    A launch without a seat, which copies, takes stream and rank of the last launch that it reads.
+    """
     before: list[list[int]] = [[] for _ in made]
     for first, second in edges:
         before[second].append(first)

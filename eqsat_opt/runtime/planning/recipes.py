@@ -1,4 +1,4 @@
-"""How the constants of a graph are made again of the tensors that its model stores."""
+"""Recipes that rebuild the constants of a graph from the tensors that its model stores."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from eqsat_opt.runtime.plan.plan import Computed, Literal, Recipe, Stored
 __all__ = ["Recipes"]
 
 _FEW = 64
-"""Elements of a constant that a plan holds itself."""
+"""Largest number of elements of a constant whose values a plan holds itself."""
 
 
 class Recipes:
     """Recipes by the names of constants, each after those that it needs.
 
     Args:
-        tensors: that the model stores.
-        taken: names that mean something else.
+        tensors: the tensors that the model stores.
+        taken: names that are in use already.
     """
 
     def __init__(self, tensors: Tensors, taken: Mapping[str, object]) -> None:
@@ -33,7 +33,7 @@ class Recipes:
         self.types: dict[str, TensorType] = {}
         self._tensors = Weights.of(tensors)
         self._taken = taken
-        self._names: dict[str, str] = {}  # by the digest of what was made for another one
+        self._names: dict[str, str] = {}  # names of constants made as operands, by digest
         self._count = 0
 
     def add(self, name: str, constant: Constant) -> None:
@@ -41,11 +41,11 @@ class Recipes:
 
         Args:
             name: its name in the graph.
-            constant: of a static numeric type.
+            constant: a constant of a static numeric type.
 
         Raises:
-            PlanError: the model does not store it, nothing says how it is computed, and it has too
-                many elements to be written down.
+            PlanError: the model does not store it, it is no expression of other constants, and it
+                has too many elements to be held by the plan.
         """
         recipe: Recipe | None = self._stored(name, constant)
         if recipe is None and constant.type.size <= _FEW:
@@ -59,7 +59,7 @@ class Recipes:
         self.made[name], self.types[name] = recipe, constant.type
 
     def _stored(self, name: str, constant: Constant) -> Stored | None:
-        """A tensor of the model, by the name of the constant or of what it came from."""
+        """Find the constant among the model's tensors, by its own name or that of its source."""
         if isinstance(constant.source, Expression | Splat):
             names = [name] if name in self._tensors else []
         else:
@@ -88,7 +88,7 @@ class Recipes:
             return None
 
     def _operand(self, constant: Constant) -> str:
-        """The name of a constant that another one needs."""
+        """Add the recipe of a constant that another one needs, once, and return its name."""
         if constant.digest not in self._names:
             self._count += 1
             name = f"constant {self._count}"
@@ -100,7 +100,7 @@ class Recipes:
 
 
 def _literal(constant: Constant) -> Literal | None:
-    """A constant of one number, or of few."""
+    """Return the values of a constant of equal or few elements; ``None`` for any other."""
     if isinstance(constant.source, Splat) and constant.type.size:
         flat = np.asarray(constant.source.value).reshape(-1)
     else:
@@ -115,6 +115,6 @@ def _literal(constant: Constant) -> Literal | None:
 
 
 def _number(value: np.generic) -> bool | int | float:
-    """A number of Python; those of element types that NumPy lacks are floating point."""
+    """Convert a NumPy scalar to Python; types that NumPy lacks are floating point."""
     item = value.item()
     return item if isinstance(item, bool | int | float) else float(item)

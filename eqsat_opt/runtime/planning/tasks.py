@@ -1,4 +1,4 @@
-"""What becomes a launch: nodes that run together, and copies of what has another place."""
+"""Tasks, which become launches: nodes that run together, and copies into Concats."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _COPIERS = frozenset({GENERATED, CUDA, "analytic"})
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What becomes a launch.
+    """A launch before it has a stream and buffers.
 
     Attributes:
-        name: of the launch.
-        backend: who runs it.
-        body: what it computes.
-        algorithm: how.
-        reads: values.
-        writes: buffers: values, and the parts of a Concat that are copied.
-        workspace_bytes: that it needs by what is known of the algorithm.
-        precision: in which it multiplies.
-        values: all that it computes, also what nobody else reads.
+        name: name of the launch.
+        backend: name of the backend that runs it.
+        body: the kernel that it computes.
+        algorithm: name of the backend's algorithm.
+        reads: values that it reads.
+        writes: buffers that it writes: values, and the parts of a Concat that are copied.
+        workspace_bytes: scratch memory that its algorithm is known to need.
+        precision: the precision of its multiplications.
+        values: all values that it computes, including those that only it reads.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Task:
 def kernel_of(
     graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], recipes: Mapping[str, Recipe]
 ) -> tuple[Kernel, tuple[str, ...]]:
-    """What some nodes compute, and what they read from outside."""
+    """Return the kernel of some nodes, and the values that they read from outside."""
     inner = {node.output for node in nodes}
     reads = tuple(dict.fromkeys(n for node in nodes for n in node.inputs if n not in inner))
     number = {name: i for i, name in enumerate((*reads, *(node.output for node in nodes)))}
@@ -66,7 +66,7 @@ def unit_us(
     recipes: Mapping[str, Recipe],
     profile: DeviceProfile,
 ) -> float:
-    """The analytic time of a unit by itself."""
+    """Return the analytic time of a unit that runs alone; 0 for a view."""
     if unit.outputs[0] in views.nodes:
         return 0.0
     body, _ = kernel_of(graph, unit.parts, unit.outputs, recipes)
@@ -84,9 +84,9 @@ def tasks_of(
     workspace_of: Callable[[Node], int],
     precision_of: Callable[[Node], Precision],
 ) -> list[Task]:
-    """Launches to be, in an order in which they can run.
+    """Return the tasks of units, in an order in which they can run.
 
-    What may run together does so within a stretch of one stream.
+    Units that may share a session become one task if they are in one stretch of a stream.
     """
     labels = [
         (session_of(unit), stretch) if unit.outputs[0] not in views.nodes else ("", stretch)
@@ -137,12 +137,15 @@ def copy_of(graph: Graph, name: str, recipes: Mapping[str, Recipe]) -> Kernel:
 
 
 def _copier(unit: Unit) -> str:
-    """Who copies what has another place already."""
+    """Return the backend that copies an operand into a Concat."""
     return unit.backend if unit.backend in _COPIERS else "numpy"
 
 
 def edges_of(nodes: Sequence[Node], tasks: Sequence[Task], views: Views) -> list[tuple[int, int]]:
-    """Which tasks need what which have made, through all views."""
+    """Return pairs of tasks (first, second) where the second reads a result of the first.
+
+    Reads through views count as reads of the values behind them.
+    """
     writers: dict[str, tuple[int, ...]] = {
         name: (number,) for number, task in enumerate(tasks) for name in task.writes
     }

@@ -1,10 +1,10 @@
-"""Which Concat, Slice and Reshape move nothing, because strides can say what they do.
+"""Views: Concat, Slice and Reshape that move no data, because strides can express them.
 
-A Slice is a part of what it reads; so is a Reshape that splits or joins axes without gaps between
-them. The operands of a Concat are written where they belong in its result from the beginning, if
-they are computed by the plan and have no other such place. If an operand is a Slice at one end of
-what a merged kernel computes, and stands at the other end of the Concat, both lie in memory that
-covers both, and overlap in the operand. What cannot be is copied. A Split is several Slices.
+A Slice is a view into its operand; so is a Reshape that splits or merges axes without gaps between
+them. The operands of a Concat are written into its memory directly, if the plan computes them and
+they are not placed elsewhere already. If an operand is a Slice at one end of a merged kernel's
+result, and is at the opposite end of the Concat, result and Concat share memory that covers both,
+and overlap in the operand. All other operands are copied. A Split is several Slices.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["Views", "find_views"]
 
 @dataclass(frozen=True)
 class Views:
-    """What moves nothing.
+    """The views of a graph, and the layouts of all values.
 
     Attributes:
         nodes: outputs of nodes that need no launch.
-        layouts: of every value that the plan may keep in memory.
-        copies: for a Concat that is a view, the operands that are copied: (result, number) to
-            the name of the part.
-        unions: memory in which several values lie that overlap: its extents, and one of them.
+        layouts: the layout of every value that the plan may keep in memory.
+        copies: operands that are copied into a Concat that is a view: by the Concat's output and
+            the number of the operand, the name of the part.
+        unions: memory in which several values overlap, by name: its extents, and one of the values.
     """
 
     nodes: frozenset[str]
@@ -52,22 +52,22 @@ def find_views(
     aligned: Mapping[str, int] = MappingProxyType({}),
     is_cheaper: Callable[[Node, Sequence[int]], bool] = _always,
 ) -> Views:
-    """The views of a graph.
+    """Find the views of a graph.
 
     Args:
-        nodes: in order; of one output each.
-        dims: of every value.
+        nodes: its nodes in order, of one output each.
+        dims: extents of every value.
         movable: outputs of the nodes that may become views.
         given: values that are not computed by these nodes: inputs and constants.
-        strides: of values that have memory of their own; dense ones by default.
-        packed: values that lie as if they had memory of their own, without gaps, because what
-            computes or reads them knows no other way.
-        aligned: values whose first element has a number that is a multiple of this.
-        is_cheaper: whether to copy some operands of a Concat, which are named by their numbers, is
-            cheaper than to compute all of it.
+        strides: strides of values that have memory of their own; dense ones by default.
+        packed: values that must have the strides of memory of their own, without gaps, because a
+            kernel that computes or reads them takes no views.
+        aligned: by value, a number of elements of which its offset must be a multiple.
+        is_cheaper: returns whether copying some operands of a Concat, given by their numbers, is
+            cheaper than computing the whole Concat.
     """
     places = Places(nodes, dims, movable, strides=strides, packed=packed, aligned=aligned)
-    joined: dict[str, list[int]] = {}  # a Concat that is a view to the operands that are copied
+    joined: dict[str, list[int]] = {}  # by Concat that is a view, the operands that are copied
     for node in reversed(nodes):
         if node.op != "Concat" or node.output not in movable or 0 in dims[node.output]:
             continue
@@ -101,9 +101,10 @@ def find_views(
 
 
 def _placed(concat: Node, places: Places) -> list[int]:
-    """Give operands of a Concat their places in it; the numbers of those that must be copied.
+    """Place the operands of a Concat in it; return the numbers of those that must be copied.
 
-    Those that lie nowhere come first: that decides where others fit.
+    Operands that can be written into the Concat directly come first, because they determine whether
+    slices can overlap with it.
     """
     axis, left, begin = concat.attr("axis"), [], 0
     for number, value in enumerate(concat.inputs):
@@ -111,7 +112,7 @@ def _placed(concat: Node, places: Places) -> list[int]:
             left.append((number, value, begin))
         begin += places.dims[value][axis]
     left = [one for one in left if not places.unite(one[1], concat.output, axis, one[2])]
-    # Memory that begins before the Concat may align what did not lie well in it alone.
+    # Shared memory may begin before the Concat and so align operands that were not aligned before.
     return [
         number for number, value, begin in left if not places.put(value, concat.output, axis, begin)
     ]

@@ -1,3 +1,3 @@
-"""Kernels whose source is generated from the registry's index functions, for onnxruntime."""
+"""Kernels generated from the registry's index functions, for onnxruntime, plans and GPUs."""
 
 __all__: list[str] = []

@@ -1,10 +1,11 @@
-"""From nodes of the registry to a program: index functions composed, values placed in their loops.
+"""Construction of programs from nodes: index functions are composed, values placed in loops.
 
-An output element is a term over elements of operands; where an operand is computed by the region
-too, its own term takes its place. Each value is computed in the outermost loop that it depends on,
-so the mean of a row is computed once for the row. Forms, strides and views are in addresses alone.
+An output element is a term over elements of operands; an operand that the region computes itself is
+replaced by its own term. Each value is computed in the outermost loop in which all that it depends
+on is defined, so the mean of a row is computed once for the row. Forms, strides and views affect
+addresses only.
 
-It is long because one pass over index functions has a case for each kind of term.
+The module is long because one pass over index functions has a case for each kind of term.
 """
 
 from __future__ import annotations
@@ -81,10 +82,10 @@ __all__ = ["HALVES", "TRUTHS", "built"]
 TRUTHS = frozenset(
     ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not")
 ) | {"IsNaN"}
-"""Functions whose values are truths."""
+"""Functions whose values are booleans."""
 
 HALVES = {"float16": "RoundHalf", "bfloat16": "RoundBrain"}
-"""Types whose registers are float32, to what rounds these where an operator ends."""
+"""Rounding functions by type, for types with registers of float32; results are rounded by them."""
 
 _MOST_STATEMENTS = 4_000
 _WARP = 32
@@ -92,7 +93,7 @@ _WARP = 32
 Target = Literal["gpu", "cpu"]
 
 Register = Value | float
-"""One of a type, or a number that takes the type of what it meets."""
+"""Typed register, or a number that takes the type of the other operands."""
 
 
 def built(
@@ -103,20 +104,19 @@ def built(
     target: Target = "gpu",
     aligned_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> Program:
-    """The program of some nodes.
+    """Build the program of some nodes.
 
     Args:
-        graph: typed, all shapes of the region literal.
-        nodes: of the region, in order.
-        outputs: values that they define.
-        strides: by axis, in elements, of values that are not dense in the order of ONNX; they may
-            be negative.
-        target: for whom loops are ordered.
-        aligned_bytes: what the addresses of the values that are read or written are multiples of,
-            where it is known.
+        graph: a typed graph; all shapes of the region are literal.
+        nodes: the nodes of the region, in order.
+        outputs: values that they define and that the program writes.
+        strides: strides by axis, in elements, of values that are not dense in the order of ONNX;
+            they may be negative.
+        target: the kind of device for which loops are ordered.
+        aligned_bytes: known alignments of the addresses of values that are read or written.
 
     Raises:
-        Unfit: there is none.
+        Unfit: the nodes have no program.
     """
     try:
         return _Building(
@@ -130,13 +130,15 @@ def built(
 
 @dataclass(eq=False)
 class _Scope:
-    """A place for statements: loops around it, and what is known there.
+    """A scope of statements, with its loops and the values that are known in it.
 
     Attributes:
         parent: the scope around it.
-        variables: loops, and registers in indices, that there are from here on.
-        depth: folds around it.
-        is_guarded: whether it runs only where some condition holds.
+        variables: loop variables, and registers used in indices, that are defined in this scope.
+        depth: number of folds around it.
+        is_guarded: whether it runs only if some condition holds.
+        block: its statements.
+        known: registers of the values that it computes.
     """
 
     parent: _Scope | None
@@ -147,7 +149,7 @@ class _Scope:
     known: dict[Any, Register] = field(default_factory=dict)
 
     def home(self, symbols: frozenset[Atom]) -> _Scope:
-        """The outermost scope where these are known and no condition is missing."""
+        """Return the outermost scope that defines the symbols, without leaving a guarded one."""
         scope = self
         while scope.parent and not scope.is_guarded and symbols.isdisjoint(scope.variables):
             scope = scope.parent
@@ -241,7 +243,10 @@ class _Building(Terms[_Scope, Register]):
         return nest if self.target == "cpu" else in_memory_order(nest, self._widest)
 
     def _widest(self, one: Load | Store) -> int:
-        """How many elements can be read or written at once where an access begins."""
+        """Return the number of elements that the alignment allows to access at once; 0 if unknown.
+
+        The alignment is that of the buffer's beginning.
+        """
         name = self.outputs[one.buffer] if isinstance(one, Store) else [*self.reads][one.buffer]
         return self.aligned_bytes.get(name, 0) // numpy_dtype(self._dtype(name)).itemsize
 
@@ -252,7 +257,10 @@ class _Building(Terms[_Scope, Register]):
         rows: frozenset[Atom] | None,
         inner: frozenset[Atom],
     ) -> tuple[list[Statement], list[Statement]]:
-        """What depends on some loops, and what depends on others; without rows there is no head."""
+        """Build the head, of statements that depend on rows alone, and the block of all others.
+
+        Without rows the head is empty.
+        """
         self.count = 0
         head = _Scope(None, set(rows or ()))
         block = _Scope(head, set(inner), is_guarded=rows is None)
@@ -264,10 +272,10 @@ class _Building(Terms[_Scope, Register]):
         return head.block, block.block
 
     def _rows(self, block: Sequence[Statement], loops: frozenset[Atom]) -> frozenset[Atom] | None:
-        """The loops around reductions that the threads of a block share, if there are such.
+        """Return the loops around reductions that a block of threads shares; ``None`` for none.
 
-        A row has many elements to reduce, and nothing of it is read for another row; else a thread
-        for each element is better.
+        A row must have many elements to reduce, which no other row reads; otherwise a thread for
+        each element is better.
         """
         found: frozenset[Atom] | None = None
         for fold in (one for one in block if isinstance(one, Fold)):
@@ -280,7 +288,7 @@ class _Building(Terms[_Scope, Register]):
         return found
 
     def _needed(self, block: Block) -> frozenset[Atom]:
-        """The symbols in a block, those of registers replaced by what these need."""
+        """Return the index variables that the statements of a block use, nested ones included."""
         return frozenset(s for one in _statements(block) for s in _symbols_of(one)) & frozenset(
             self.extents
         )
@@ -326,7 +334,7 @@ class _Building(Terms[_Scope, Register]):
         return float(value)
 
     def _register(self, scope: _Scope, value: Register, dtype: str = "") -> Value:
-        """A register of a type, by default of the type that the operator computes."""
+        """Return a value in a register of a type, by default of the type of the operator."""
         wanted = dtype or self.dtypes[-1] if self.dtypes or dtype else ""
         if not isinstance(value, Value):
             assert wanted
@@ -368,7 +376,7 @@ class _Building(Terms[_Scope, Register]):
         )
 
     def _weak(self, operands: Sequence[Register]) -> str:
-        """The type of what has none: whole numbers count, others are what the operator computes."""
+        """Return the type of untyped operands: an index if all are whole, else the operator's."""
         whole = all(isinstance(o, Value) or float(o).is_integer() for o in operands)
         return "index" if whole else self.dtypes[-1]
 
@@ -377,7 +385,7 @@ class _Building(Terms[_Scope, Register]):
         return max(scopes, key=lambda scope: scope.level, default=place)
 
     def _power(self, place: _Scope, base: Register, exponent: Register) -> Register:
-        """In the type of the base, as the registry has it."""
+        """Emit a power in the type of the base, as the registry defines it."""
         left = self._register(place, base)
         if left.dtype in FLOATS:
             right = self._register(place, exponent, left.dtype)
@@ -571,11 +579,11 @@ _FOLDABLE: Mapping[str, Callable[..., float]] = {
     "Div": lambda a, b: a / b,
     "Neg": lambda a: -a,
 }
-"""Of numbers, while the kernel is made."""
+"""Functions of numbers that are evaluated while the kernel is built."""
 
 
 def _as_element(value: float, dtype: str) -> float:
-    """An attribute in an element type; whole numbers end where their type does."""
+    """Convert an attribute to an element type; whole numbers are clamped to the type's range."""
     if dtype in FLOATS or dtype == "index":
         return value
     low, end = WHOLE_RANGES[dtype]
@@ -613,7 +621,7 @@ def _symbols(formula: Formula) -> frozenset[Atom]:
 
 
 def _free(term: Any) -> frozenset[Atom]:
-    """The index variables that a term depends on."""
+    """Return the index variables on which a term depends."""
     match term:
         case Read(_, index):
             return frozenset(s for i in index for s in i.symbols())
@@ -637,7 +645,7 @@ def _free(term: Any) -> frozenset[Atom]:
 
 
 def _replaced(term: Any, values: Mapping[Atom, Poly]) -> Any:
-    """A term with index variables replaced."""
+    """Return a term with index variables replaced."""
 
     def all_replaced(terms: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(_replaced(one, values) for one in terms)

@@ -1,7 +1,8 @@
-"""Index functions of the operators that have none, or none that a loop should follow.
+"""Index functions of operators that have none in the registry, or an unsuitable one for loops.
 
-That of `Gather` is a sum over all places in which one truth is 1; here the place is read.
-`ReduceProd` has none, because products of many factors are not what proofs are about.
+The registry's function of `Gather` is a sum over all positions, of which one has the factor 1; here
+the position is read. `ReduceProd` has none in the registry, because proofs do not need products of
+many factors.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["BY_HAND", "Chosen", "Multiplied"]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A term in which a variable is a whole number that a term is, modulo an extent."""
+    """A term in which a variable has the value of an integer term, modulo an extent."""
 
     variable: Atom
     number: Scalar
@@ -29,7 +30,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Multiplied:
-    """The product over index variables with their extents."""
+    """The product of a body over index variables with their extents."""
 
     bound: tuple[tuple[Atom, Poly], ...]
     body: Scalar
@@ -65,4 +66,4 @@ def _gather(
 
 
 BY_HAND: Mapping[str, Callable[..., IndexTensor]] = {"Gather": _gather, "ReduceProd": _product}
-"""By operator."""
+"""Index functions by operator."""

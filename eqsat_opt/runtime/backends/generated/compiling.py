@@ -1,10 +1,10 @@
-"""The system's C++ compiler, and the folder that keeps what it made.
+"""The system's C++ compiler, and the cache folder of compiled libraries.
 
-A library's name there is the digest of all that it depends on: its source, the headers, the flags
-and the compiler. Behind its content stands the digest of that content, so a damaged file is known
-and made again. Files are written whole or not at all; processes that make one at the same time make
-the same. The folder has a bound: when a library is added, those that were not used for the longest
-time are removed.
+The name of a cached library is the digest of all its dependencies: its source, the headers, the
+flags and the compiler. Its content is followed by the digest of that content, so a damaged file is
+detected and compiled again. Files are written whole or not at all; processes that compile one at
+the same time write the same file. The size of the folder is bounded: when a library is added, the
+least recently used ones are removed.
 """
 
 from __future__ import annotations
@@ -57,17 +57,20 @@ _INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
 _LIMIT_S = 120.0
 
 _MOST_BYTES = 256 << 20
-"""Of all libraries in the folder; one takes about 0.1 MB."""
+"""Limit of the size of all libraries in the folder; one takes about 0.1 MB."""
 
 _IN_USE_S = 3600.0
-"""What was asked for so lately may be about to be loaded, and stays. A loaded library may go."""
+"""Time for which a library is kept after its last use, since it may be about to be loaded.
+
+The file of a library that is loaded already may be removed.
+"""
 
 _DIGEST_BYTES = 32
 
 
 @lru_cache(maxsize=4)
 def _compiler(asked: str, _search: str) -> tuple[str, ...]:
-    """The command, empty if there is none; of `CXX` if that is set."""
+    """Return the compiler's command, `CXX` if it is set; empty if there is no compiler."""
     if asked:
         try:
             command = tuple(shlex.split(asked))
@@ -82,7 +85,7 @@ def _command() -> tuple[str, ...]:
 
 
 def compiler_missing() -> str:
-    """Why nothing can be compiled here, as a sentence without a period; empty if it can."""
+    """Return why nothing can be compiled, as a sentence without a period; empty if it can."""
     if sys.platform == "win32":
         return "kernels are not generated on this system"
     if _command():
@@ -101,12 +104,12 @@ def _version(command: tuple[str, ...]) -> str:
 
 
 def compiled(kernels: Sequence[Kernel], instructions: str, limit_s: float = _LIMIT_S) -> str:
-    """The library of some kernels, from the user's cache folder or compiled anew.
+    """Return the path of a library of some kernels, from the user's cache folder or compiled.
 
     Args:
-        kernels: in any order, equal ones more than once or not.
-        instructions: of this processor that may be used: avx512, avx2 or neon.
-        limit_s: seconds for the compiler.
+        kernels: kernels in any order; duplicates are allowed.
+        instructions: instruction set of this processor that may be used: avx512, avx2 or neon.
+        limit_s: time limit of the compiler, s.
 
     Raises:
         RuntimeFailed: there is no compiler, it failed, or there is no room.
@@ -115,7 +118,7 @@ def compiled(kernels: Sequence[Kernel], instructions: str, limit_s: float = _LIM
 
 
 def compiled_for_plans(kernels: Iterable[Kernel | HostKernel]) -> str:
-    """The library of some kernels as plans call them, for this processor.
+    """Return the path of a library of some kernels as plans call them, for this processor.
 
     Raises:
         RuntimeFailed: there is no compiler, it failed, or there is no room.
@@ -128,7 +131,7 @@ def compiled_for_plans(kernels: Iterable[Kernel | HostKernel]) -> str:
 
 
 def instructions_here() -> str:
-    """The widest instructions of this processor that kernels are compiled for; empty for none."""
+    """Return the widest known instruction set of this processor; empty for none."""
     isa = set(device_fingerprint().isa)
     if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= isa:
         return "avx512"
@@ -159,7 +162,7 @@ def _path(key: str) -> Path | None:
 
 
 def _kept(key: str) -> str:
-    """The library's path if it is whole."""
+    """Return the path of a cached library if it is undamaged; empty otherwise."""
     if key in _unkept:
         return os.path.join(_unkept[key].path, "kernels.so")
     path = _path(key)
@@ -176,10 +179,10 @@ def _kept(key: str) -> str:
 
 
 def _trim(folder: Path) -> None:
-    """Remove libraries that were not used for the longest time until the rest is in the bound."""
+    """Remove the least recently used libraries until the others are within the limit."""
     found = []
     for path in folder.glob("*.so"):
-        with suppress(OSError):  # another process removes too
+        with suppress(OSError):  # another process may have removed it
             status = path.stat()
             found.append((status.st_mtime, status.st_size, path))
     size = sum(bytes_ for _, bytes_, _ in found)
@@ -193,7 +196,7 @@ def _trim(folder: Path) -> None:
 
 
 _unkept: dict[str, Scratch] = {}
-"""Libraries that no cache folder takes, gone at the end of the process."""
+"""Libraries that could not be cached, by key; they are removed at the end of the process."""
 
 
 def _made(key: str, text: str, command: Sequence[str], limit_s: float) -> str:

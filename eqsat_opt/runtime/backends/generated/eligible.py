@@ -1,7 +1,7 @@
-"""Which kernels are offered as generated launches: those whose loops are no longer than they need.
+"""Choice of the kernels that are offered as generated launches: those without redundant work.
 
-Whether one is chosen is a matter of its measured price. What is left out here would be correct too,
-and is never worth the compiler's time.
+The measured price decides whether an offered kernel is chosen. Kernels that are left out here would
+be correct as well, but are never worth the compiler's time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ LEFT_OUT: Mapping[str, str] = {
     "Gather": "others copy whole slices",
     "TopK": "each element would be compared with all others, once for each that is wanted",
 }
-"""Operators with a kernel that no processor should run, and why."""
+"""Operators whose generated kernel is always too slow on a processor, with the reason."""
 
 _MOST_WORK = 20_000_000
-"""Steps of one run: longer products and convolutions are the business of others."""
+"""Limit of the statements of one run; longer products and convolutions go to other backends."""
 
 
 def is_eligible(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> bool:
-    """Whether some nodes, of float32 and literal sizes, are offered as one generated kernel."""
+    """Return whether some nodes are offered as one generated kernel.
+
+    They must be of float32 and literal sizes.
+    """
     if any(node.op in LEFT_OUT or len(node.inputs) > MOST_PARTS for node in nodes):
         return False
     if fits(graph, nodes, outputs):

@@ -1,8 +1,8 @@
-"""C++ of programs for a processor: loops that become vector instructions.
+"""C++ of programs for a processor: loops that compilers vectorise.
 
-Rows, whose reductions run along consecutive elements, keep a partial result for each of some lanes.
-All else runs along the last loop, by chunks: a window or a product adds to a chunk of results at a
-time, and the borders of a window become the ends of a loop.
+Reductions of rows, which run along consecutive elements, keep a partial result for each lane. All
+other loops run along the last axis in chunks: a window or a product adds to a chunk of results at a
+time, and the borders of a window become bounds of a loop.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from eqsat_opt.runtime.backends.generated.program import (
 __all__ = ["HostKernel"]
 
 _LANES = 16
-"""Partial results of a reduction along consecutive elements."""
+"""Number of partial results of a reduction along consecutive elements."""
 
 _CHUNK = 64
-"""Results that are reduced together."""
+"""Number of results that are reduced together."""
 
 _KIND = "Index"
 
@@ -61,14 +61,14 @@ class HostKernel:
     """A program as a function for plans.
 
     Attributes:
-        program: what it computes, its loops ordered for a processor.
+        program: the program that it computes, with loops ordered for a processor.
     """
 
     program: Program
 
     @cached_property
     def body(self) -> str:
-        """The lines of the function, which has the pointers ``in0`` … and ``out0`` …."""
+        """Text of the function's body, with the pointers ``in0`` … and ``out0`` …."""
         lines: list[str] = []
         for i, memory in enumerate(self.program.reads):
             kind = STORED[memory.dtype]
@@ -82,7 +82,7 @@ class HostKernel:
 
     @cached_property
     def name(self) -> str:
-        """What equal kernels have in common, and no others."""
+        """Name that equal kernels have in common, and no others."""
         return f"Program_{hashlib.sha256(self.body.encode()).hexdigest()[:20]}"
 
     def __hash__(self) -> int:
@@ -120,7 +120,7 @@ def _for(loop: Loop) -> str:
 
 
 def _lanes(one: Fold, indent: str) -> Iterator[str]:
-    """A reduction of a row: its last loop by lanes, which are joined at the end."""
+    """Print a reduction of a row: its last loop has lanes, which are combined at the end."""
     total, register = f"v{one.result.number}", REGISTERS[one.result.dtype]
     lanes = f"lanes{one.result.number}"
     *outer, last = one.loops
@@ -156,7 +156,7 @@ def _lanes(one: Fold, indent: str) -> Iterator[str]:
 
 
 def _chunks(block: Block, loop: Loop, indent: str) -> Iterator[str]:
-    """The last loop, by chunks where something is reduced in it."""
+    """Print the last loop, in chunks if its block has a reduction."""
     name = loop.variable.key
     folds = [one for one in block if isinstance(one, Fold)]
     if not folds:
@@ -188,7 +188,7 @@ def _chunks(block: Block, loop: Loop, indent: str) -> Iterator[str]:
 
 
 def _groups(block: Block) -> list[list[Statement]]:
-    """Statements in order, each reduction by itself."""
+    """Group statements in order; each reduction is a group of its own."""
     groups: list[list[Statement]] = []
     for one in block:
         if isinstance(one, Fold) or not groups or isinstance(groups[-1][0], Fold):
@@ -198,7 +198,7 @@ def _groups(block: Block) -> list[list[Statement]]:
 
 
 def _kept(groups: Sequence[Sequence[Statement]]) -> Mapping[int, Value]:
-    """Registers that another loop over the chunk needs, and the results of reductions."""
+    """Return the registers that a later loop over the chunk needs, and results of reductions."""
     made: dict[int, Value] = {}
     kept: dict[int, Value] = {}
     for group in groups:
@@ -214,7 +214,7 @@ def _made(statements: Sequence[Statement]) -> dict[int, Value]:
 
 
 def _used(statements: Sequence[Statement]) -> set[int]:
-    """The numbers of registers that statements read, in their blocks too."""
+    """Return the numbers of registers that statements read, those in nested blocks included."""
     found: set[int] = set()
     for one in statements:
         match one:
@@ -248,7 +248,7 @@ def _reloaded(
 
 
 def _chunk_fold(one: Fold, loop: Loop, kept: Mapping[int, Value], indent: str) -> Iterator[str]:
-    """A reduction of all results of a chunk, its own loops around those over the chunk."""
+    """Print a reduction for all results of a chunk, with its loops around that over the chunk."""
     name, total = loop.variable.key, f"kept{one.result.number}[{loop.variable.key} - begin]"
     chunk = f"for ({_KIND} {name} = begin; {name} < end; {name}++)"
     yield f"{indent}{chunk} {total} = {start(one.kind, one.result.dtype)};"
@@ -291,7 +291,7 @@ def _parts(formula: Formula) -> tuple[Formula, ...]:
 def _ends(
     where: Formula, variable: Atom
 ) -> tuple[list[Formula], list[tuple[bool, Poly]], list[Formula]]:
-    """A condition as what does not depend on a loop, as the loop's ends, and what is left.
+    """Split a condition into parts independent of a loop, bounds of the loop, and other parts.
 
     From ``c i + r >= 0`` follows ``i >= -floor(r / c)`` for positive c, and for negative c
     ``i < floor(r / -c) + 1``.

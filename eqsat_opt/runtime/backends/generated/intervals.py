@@ -1,4 +1,4 @@
-"""What indices and conditions can be, where every loop variable runs from 0 to below its extent."""
+"""Interval analysis of indices and conditions; loop variables run from 0 to below their extents."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["bounds", "remaining"]
 Extents = Mapping[Atom, int]
 
 _FAR = 2**62
-"""Beyond all indices: what is known of a number that is read."""
+"""Bound, beyond all indices, of numbers that are read from memory."""
 
 
 def bounds(value: Poly, extents: Extents) -> tuple[int, int]:
-    """A lower and an upper bound of a polynomial; tight where each variable occurs once."""
+    """Return bounds of a polynomial; they are tight if each variable occurs once."""
     low = high = 0
     for monomial, coefficient in value.terms:
         ends = (1, 1)
@@ -53,7 +53,7 @@ def _atom(part: Atom, extents: Extents) -> tuple[int, int]:
 
 
 def remaining(formula: Formula, extents: Extents) -> Formula:
-    """The condition without what always or never holds."""
+    """Return the condition without the parts that hold always or never."""
     match formula:
         case AllOf(parts):
             return all_of(*(remaining(part, extents) for part in parts))

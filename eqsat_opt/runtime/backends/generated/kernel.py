@@ -1,9 +1,8 @@
-"""What a generated kernel computes: loops over output elements, as plain data.
+"""Generated kernels of float32, loops over output elements, as plain data.
 
-A kernel is made from a model, or read from a file that anybody may have written. So it names
-functions of one table, and it is checked that every register is computed before it is read and that
-every access stays within its buffer; the source that is generated from it holds no text of the
-file.
+A kernel is made from a model, or read from an untrusted file. It therefore names only functions of
+one table, and a check ensures that every register is computed before it is read and that every
+access stays within its buffer; the source that is generated from it holds no text of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from eqsat_opt.errors import ModelError
 __all__ = ["FUNCTIONS", "LOAD", "NUMBER", "Access", "Function", "Kernel", "Nest", "Step"]
 
 LOAD, NUMBER = "Load", "Number"
-"""Steps that are no function of others."""
+"""Names of steps that are no function of other registers."""
 
 _MOST_STEPS = 5_000
 _MOST_LOOPS = 8
@@ -35,8 +34,8 @@ class Function:
     Attributes:
         arity: number of operands.
         numbers: names of its attributes, in order.
-        is_exact: whether IEEE 754 leaves one result.
-        work: its cost in additions, roughly.
+        is_exact: whether IEEE 754 allows only one result.
+        work: its approximate cost, in additions.
     """
 
     arity: int
@@ -47,7 +46,7 @@ class Function:
 
 FUNCTIONS: Mapping[str, Function] = {
     **{name: Function(2, is_exact=True) for name in ("Add", "Sub", "Mul")},
-    **{name: Function(2) for name in ("Max", "Min")},  # of zeros, runtimes take either
+    **{name: Function(2) for name in ("Max", "Min")},  # of +0 and -0, runtimes return either
     "Div": Function(2, is_exact=True, work=4),
     **{name: Function(1, is_exact=True) for name in ("Neg", "Relu", "Abs", "Floor", "Ceil")},
     "Sqrt": Function(1, is_exact=True, work=4),
@@ -70,7 +69,10 @@ FUNCTIONS: Mapping[str, Function] = {
     "PRelu": Function(2, work=2),
     "Pow": Function(2, work=100),
 }
-"""By the names of the registry, `Gelu` by its formula too; the source is in ``functions.h``."""
+"""Functions by their names in the registry; `Gelu` has one for each of its formulas.
+
+Their source is in ``functions.h``.
+"""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Access:
     strides: tuple[int, ...]
 
     def last(self, extents: Sequence[int]) -> int:
-        """The place of the largest address; the smallest is the offset."""
+        """Return the index of the last element accessed; that of the first is the offset."""
         return self.offset + sum(
             stride * (extent - 1) for stride, extent in zip(self.strides, extents, strict=True)
         )
@@ -94,9 +96,9 @@ class Step:
 
     Attributes:
         function: a key of `FUNCTIONS`, `LOAD` or `NUMBER`.
-        operands: registers before it.
-        numbers: the attributes of a function, or the number that it is.
-        access: of an input that is loaded.
+        operands: numbers of earlier registers.
+        numbers: the attributes of a function, or the value of a number.
+        access: access to an input, for a load.
     """
 
     function: str
@@ -110,9 +112,9 @@ class Nest:
     """Loops around a straight line of steps.
 
     Attributes:
-        extents: of the loops, the innermost last.
-        steps: one register each.
-        stores: where registers go, each to an output.
+        extents: extents of the loops, the innermost last.
+        steps: the steps; each computes one register.
+        stores: pairs of an access to an output and the register that is stored there.
     """
 
     extents: tuple[int, ...]
@@ -121,7 +123,7 @@ class Nest:
 
     @property
     def work(self) -> int:
-        """Of all its iterations, in additions, roughly."""
+        """Approximate cost of all iterations, in additions."""
         work = (getattr(FUNCTIONS.get(step.function), "work", 1) for step in self.steps)
         return sum(work) * math.prod(self.extents)
 
@@ -131,9 +133,10 @@ class Kernel:
     """A function of tensors of float32.
 
     Attributes:
-        inputs: their shapes; a node says where in each of them offsets count from.
-        outputs: their shapes.
-        nests: run one after another; together they write every element of every output.
+        inputs: shapes of the inputs; the node that runs the kernel holds the element of each input
+            from which offsets count.
+        outputs: shapes of the outputs.
+        nests: nests that run one after another; together they write every element of every output.
     """
 
     inputs: tuple[tuple[int, ...], ...]
@@ -142,12 +145,12 @@ class Kernel:
 
     @cached_property
     def name(self) -> str:
-        """What equal kernels have in common, and no others."""
+        """Name that equal kernels have in common, and no others."""
         return f"Region_{hashlib.sha256(self.to_json().encode()).hexdigest()[:20]}"
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """Elements of each input behind which it reads nothing."""
+        """Number of elements of each input past which it reads nothing."""
         reach = [0] * len(self.inputs)
         for nest in self.nests:
             for access in (step.access for step in nest.steps if step.access is not None):
@@ -157,17 +160,17 @@ class Kernel:
 
     @property
     def is_exact(self) -> bool:
-        """Whether IEEE 754 leaves one result."""
+        """Whether IEEE 754 allows only one result."""
         functions = {step.function for nest in self.nests for step in nest.steps}
         return all(FUNCTIONS[name].is_exact for name in functions - {LOAD, NUMBER})
 
     @property
     def work(self) -> int:
-        """Of one run, in additions, roughly."""
+        """Approximate cost of one run, in additions."""
         return sum(nest.work for nest in self.nests)
 
     def to_json(self) -> str:
-        """In one line, the same for equal kernels."""
+        """Return the kernel as JSON in one line, the same for equal kernels."""
         return json.dumps(
             [
                 self.inputs,
@@ -179,10 +182,11 @@ class Kernel:
 
     @classmethod
     def from_json(cls, text: str) -> Kernel:
-        """Read what `to_json` writes.
+        """Read a kernel that `to_json` wrote.
 
         Raises:
-            ModelError: it is none, or would read or write outside its buffers.
+            ModelError: the text is no kernel, or the kernel would access memory outside its
+                buffers.
         """
         try:
             inputs, outputs, nests = json.loads(text)
@@ -195,13 +199,13 @@ class Kernel:
         return kernel
 
     def check(self, elements: Sequence[int] | None = None) -> None:
-        """Whether all that it says can be done.
+        """Check that all registers, functions and accesses are valid.
 
         Args:
-            elements: of each output that are written; all of them by default.
+            elements: number of elements of each output that are written; all of them by default.
 
         Raises:
-            ValueError: it cannot.
+            ValueError: the kernel is not valid.
         """
         sizes = [[math.prod(shape) for shape in shapes] for shapes in (self.inputs, self.outputs)]
         _demand(all(sizes) and all(0 < size < _MOST_ELEMENTS for side in sizes for size in side))

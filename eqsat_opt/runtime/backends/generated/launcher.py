@@ -1,10 +1,10 @@
-"""Launches of kernels that are generated for them, on tensors of any strides.
+"""Launches of generated kernels on tensors of any strides.
 
-What is pointwise and of float32 is a kernel of loops without anything else, as for models; all else
-is a program.
+Pointwise bodies of float32 become kernels of plain loops (`kernel`), like regions of models; all
+other bodies become programs (`program`).
 
-The kernels of a plan are compiled together, once, and kept in the user's cache folder. They are
-called by address, on memory of the plan.
+The kernels of a plan are compiled together, once, and cached in the user's folder. They are called
+by address, on memory of the plan.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["GeneratedLauncher", "digest", "graph_of"]
 
 
 class GeneratedLauncher:
-    """Compiles bodies of operators that have an index function."""
+    """A launcher that compiles bodies whose operators have an index function."""
 
     name = "generated"
 
@@ -43,14 +43,14 @@ class GeneratedLauncher:
         self._made: dict[Kernel | HostKernel, ctypes.CDLL] = {}
 
     def version(self) -> str:
-        """Of what generates: another one may round otherwise."""
+        """Return the version of the generator; another version may round differently."""
         return f"generated {digest()}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
         """Compile the kernels of all launches together.
 
         Raises:
-            RuntimeFailed: no kernel can be generated of one, or none can be compiled here.
+            RuntimeFailed: no kernel can be generated for a launch, or nothing can be compiled.
         """
         kernels = {_generated(one, _strides(one, buffers))[0] for one in launches}
         new = kernels - self._made.keys()
@@ -59,15 +59,14 @@ class GeneratedLauncher:
             self._made.update((kernel, library) for kernel in new)
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """None: values between the operators are in registers."""
+        """Return 0: values between the operators are in registers."""
         return 0
 
     def build(self, launch: Launch, bound: Bound) -> NativeCall:
-        """The compiled kernel on this memory.
+        """Return a call of the compiled kernel on this memory.
 
         Raises:
-            RuntimeFailed: no kernel can be generated, or compiled here, or the algorithm is
-                unknown.
+            RuntimeFailed: no kernel can be generated or compiled, or the algorithm is unknown.
         """
         if launch.algorithm != "default":
             raise RuntimeFailed(
@@ -106,10 +105,10 @@ def _element_strides(array: Array) -> tuple[int, ...]:
 def _generated(
     launch: Launch, strides: tuple[tuple[int, ...], ...]
 ) -> tuple[Kernel | HostKernel, tuple[int, ...], tuple[int, ...]]:
-    """The kernel of a launch, the operands that it reads, and where in each it begins.
+    """Return the kernel of a launch, the operands that it reads, and its first element in each.
 
     Raises:
-        RuntimeFailed: there is none.
+        RuntimeFailed: no kernel can be generated.
     """
     try:
         return _lowered(launch.body, strides)
@@ -127,7 +126,7 @@ def _lowered(
     names = [f"x{i}" for i in range(len(body.operands))]
     of = dict(zip((*names, *graph.outputs), strides, strict=True))
     if fits(graph, graph.nodes, graph.outputs):
-        with suppress(Unfit):  # in this form: addresses that fall, for one
+        with suppress(Unfit):  # for example, plain loops cannot have addresses that fall
             kernel, reads, begins = lowered(graph, graph.nodes, graph.outputs, of)
             return kernel, tuple(names.index(name) for name in reads), begins
     program = built(graph, graph.nodes, graph.outputs, of, target="cpu")
@@ -136,8 +135,12 @@ def _lowered(
 
 
 def graph_of(body: Body) -> Graph:
-    """The body as a graph in which each output is a value of its own, and all operands are read."""
-    if not body.steps:  # a copy: the transposition that leaves all axes where they are
+    """Return the body as a graph whose outputs are distinct values and whose inputs are operands.
+
+    Raises:
+        Unfit: the body has one value as several outputs, or an operand as an output.
+    """
+    if not body.steps:  # a copy is a transposition that permutes nothing
         axes = tuple(range(body.operands[0].type.rank))
         body = replace(body, steps=(Step("Transpose", attributes(perm=axes), (0,)),), outputs=(1,))
     graph = body.to_graph()
@@ -149,7 +152,7 @@ def graph_of(body: Body) -> Graph:
 
 @cache
 def digest() -> str:
-    """Of the text of what generates kernels."""
+    """Return the digest of the source text of the generator."""
     folder = Path(__file__).parent
     files = sorted((*folder.glob("*.py"), *folder.glob("src/*.h")))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]

@@ -1,9 +1,9 @@
-"""From nodes of the registry to a kernel: index functions composed, loops made of what they ask.
+"""Lowering of nodes to kernels of plain loops by composition of index functions.
 
-An output element is a term over elements of operands; where an operand is computed by the region
-too, its own term takes its place. So slices, transpositions and reshapes cost nothing. Where an
-index function chooses (the parts of a concatenation), the loop is split at the border; where it
-divides (a reshape that takes an axis apart), the loop becomes two.
+An output element is a term over elements of operands; an operand that the region computes itself is
+replaced by its own term. Slices, transpositions and reshapes therefore cost nothing. Where an index
+function chooses (the parts of a concatenation), the loop is split at the border; where it divides
+(a reshape that splits an axis), the loop becomes two nested ones.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ _MOST_PIECES = 200
 
 
 class _Cut(Exception):
-    """A loop has to become two, one after another: the variable, and where the second begins."""
+    """Request to split a loop, given by its variable, into two consecutive ones at an index."""
 
     def __init__(self, variable: Atom, at: int) -> None:
         self.variable, self.at = variable, at
 
 
 class _Halve(Exception):
-    """A loop has to become two, one in another: the variable, and the extent of the inner one."""
+    """Request to split a loop, given by its variable, into two nested ones by the inner extent."""
 
     def __init__(self, variable: Atom, inner: int) -> None:
         self.variable, self.inner = variable, inner
 
 
 def fits(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> bool:
-    """Whether some nodes have a kernel: of float32 and literal sizes, none empty."""
+    """Return whether some nodes have a kernel: all of float32 and literal sizes, none empty."""
     for name in {name for node in nodes for name in (*node.inputs, *node.outputs)}:
         type_ = graph.tensor_type(name)
         if not isinstance(type_, StaticType) or type_.dtype != "float32":
@@ -83,19 +83,20 @@ def lowered(
     outputs: Sequence[str],
     strides: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Kernel, tuple[str, ...], tuple[int, ...]]:
-    """The kernel of some nodes, the values that it reads, in order, and where in them it begins.
+    """Return the kernel of some nodes, the values that it reads, and its first element in each.
 
-    Equal nodes on other slices of a value have the same kernel and begin elsewhere.
+    Equal nodes on other slices of a value have the same kernel and other first elements.
 
     Args:
-        graph: typed, all shapes of the region literal.
-        nodes: of the region, in order; all of float32.
-        outputs: values that they define.
-        strides: by axis, in elements, of values that are read or written and have gaps, or another
-            order of axes. The kernel knows such a value as a vector of all elements up to its last.
+        graph: a typed graph; all shapes of the region are literal.
+        nodes: the nodes of the region, in order; all of float32.
+        outputs: values that they define and that the kernel writes.
+        strides: strides by axis, in elements, of values that are read or written and have gaps, or
+            another order of axes. The kernel treats such a value as a vector from its first to its
+            last element.
 
     Raises:
-        Unfit: there is none.
+        Unfit: the nodes have no kernel.
     """
     try:
         return _Lowering(graph, nodes, outputs, strides or {}).run()
@@ -105,7 +106,7 @@ def lowered(
 
 @dataclass
 class _Building:
-    """A nest in the making: its steps, and which value at which index is which register."""
+    """A nest under construction: its steps, and the registers of values at indices."""
 
     variables: tuple[Atom, ...]
     extents: tuple[int, ...]
@@ -120,7 +121,11 @@ class _Building:
         return self.known[step]
 
     def bounds(self, value: Poly) -> tuple[int, int]:
-        """Least and greatest value of a polynomial that is linear."""
+        """Return the least and greatest value of a linear polynomial.
+
+        Raises:
+            Unfit: the polynomial is not linear in the loops.
+        """
         low = high = 0
         extents = dict(zip(self.variables, self.extents, strict=True))
         for monomial, coefficient in value.terms:
@@ -137,7 +142,12 @@ class _Building:
         return low, high
 
     def linear(self, value: Poly) -> Poly:
-        """The same without quotients, or a loop that has to become two."""
+        """Return a polynomial without its quotients.
+
+        Raises:
+            _Halve: a loop has to be split for that.
+            Unfit: a quotient remains.
+        """
         total = poly(0)
         for monomial, coefficient in value.terms:
             factors = [self._quotient(a) if a.kind == "quotient" else atom(a) for a in monomial]
@@ -165,7 +175,11 @@ class _Building:
         return Unfit("a reshape cuts across the loops")
 
     def holds(self, formula: Formula) -> bool:
-        """Whether a condition holds in all iterations; a loop is cut where it begins to."""
+        """Return whether a condition holds in all iterations, not in none.
+
+        Raises:
+            _Cut: it holds in some iterations, so that a loop has to be split.
+        """
         match formula:
             case AllOf(parts):
                 return all(self.holds(part) for part in parts)
@@ -196,7 +210,7 @@ class _Building:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of an output: its loops, and the index that they make."""
+    """A part of an output: its loops, and the index of an element as their function."""
 
     extents: tuple[int, ...]
     index: Index
@@ -282,7 +296,7 @@ class _Lowering(Terms[_Building, int]):
         return kernel, tuple(self.leaves), tuple(begins)
 
     def _extents(self, name: str) -> tuple[int, ...]:
-        """The shape of a value, or that of the memory from its first to its last element."""
+        """Return a value's shape; with strides, that of its memory from first to last element."""
         shape = self.shape(name)
         if name not in self.strides:
             return shape
@@ -333,7 +347,7 @@ class _Lowering(Terms[_Building, int]):
 
 
 def _live(nest: _Building) -> Nest:
-    """What some store needs: a piece that had to be cut leaves steps that none does."""
+    """Return the nest without steps that no store needs; pieces that were split leave such."""
     needed = {register for _, register in nest.stores}
     for i in reversed(range(len(nest.steps))):
         if i in needed:
@@ -348,7 +362,7 @@ def _live(nest: _Building) -> Nest:
 
 
 def _moved(nest: Nest, begins: Sequence[int]) -> Nest:
-    """The same with offsets in inputs from where each begins."""
+    """Return the nest with offsets counted from the first element read of each input."""
     steps = (
         step
         if (a := step.access) is None
@@ -359,7 +373,7 @@ def _moved(nest: Nest, begins: Sequence[int]) -> Nest:
 
 
 def _collapsed(nest: Nest) -> Nest:
-    """Loops that all accesses walk as one become one, and those of one iteration none."""
+    """Merge loops that all accesses traverse like one, and remove loops of one iteration."""
     accesses = [step.access for step in nest.steps if step.access] + [a for a, _ in nest.stores]
     extents, groups = nest.extents, [[k] for k, extent in enumerate(nest.extents) if extent > 1]
     k = 0

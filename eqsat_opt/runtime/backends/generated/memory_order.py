@@ -1,8 +1,8 @@
-"""Loops of kernels in the order of memory: neighbouring threads touch neighbouring elements.
+"""Loops of kernels in the order of memory, so that neighbouring threads access adjacent elements.
 
-No iteration of a nest needs another one, so its loops can stand in any order, two be one where no
-address tells them apart, and a thread take several iterations of the last one: their elements are
-read and written together.
+The iterations of a nest are independent. Its loops can therefore be reordered, two loops can be
+merged if all addresses depend on them like on one, and a thread can take several iterations of the
+last loop, whose elements are read and written together.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from eqsat_opt.runtime.backends.generated.program import (
 __all__ = ["changing_with", "found_tile", "in_memory_order", "steps_of"]
 
 _TILED = 16
-"""Iterations from which on two loops are worth a tile."""
+"""Least extent of two loops for which a tile pays."""
 _MOST_TILES = 4
 _COLUMNS = 16
-"""Rows side by side from which on neighbouring threads take one each."""
+"""Least number of adjacent rows for which neighbouring threads take one row each."""
 _MANY_BLOCKS, _LONG = 128, 1024
-"""Blocks that keep a GPU busy; iterations that are too many for the threads of fewer blocks."""
+"""Number of blocks that keeps a GPU busy; length of reductions above which fewer are too slow."""
 _LANES = 8, 4, 2
-"""How many iterations a thread may take."""
+"""Numbers of iterations that a thread may take, best first."""
 
 
 def found_tile(block: Sequence[Statement], loops: Sequence[Loop]) -> Tile | None:
-    """The loops by which elements are read in another order than they are written, if they are."""
+    """Return two loops by which elements are read and written in different orders, if any."""
     variables = {loop.variable for loop in loops}
     wide = [loop.variable for loop in loops if loop.extent >= _TILED]
     stores = [steps_of(one.place) for one in block if isinstance(one, Store)]
@@ -55,7 +55,7 @@ def found_tile(block: Sequence[Statement], loops: Sequence[Loop]) -> Tile | None
                 if isinstance(one, Load)
                 and steps_of(one.place).get(read) == 1
                 and steps_of(one.place).get(write, 0) > 1
-                and one.place.symbols() <= variables  # tiles are read before all else is known
+                and one.place.symbols() <= variables  # tiles are loaded before other registers
             )
             if read != write and loads:
                 return Tile(read, write, loads[:_MOST_TILES])
@@ -63,18 +63,19 @@ def found_tile(block: Sequence[Statement], loops: Sequence[Loop]) -> Tile | None
 
 
 def steps_of(place: Poly) -> Mapping[Atom, int]:
-    """The stride of each loop in an address that is a sum of them; else none."""
+    """Return the stride of each loop in a linear address; empty for any other address."""
     if any(len(m) > 1 or (m and m[0].kind != "symbol") for m, _ in place.terms):
         return {}
     return {m[0]: stride for m, stride in place.terms if m}
 
 
 def in_memory_order(nest: LoopNest, widest: Callable[[Load | Store], int]) -> LoopNest:
-    """A nest for many threads with its loops as memory is laid out.
+    """Return a nest for many threads with its loops in the order of memory.
 
     Args:
-        nest: in any order.
-        widest: how many elements can be read or written at once where an access begins.
+        nest: a nest with loops in any order.
+        widest: returns the number of elements that the alignment of an access's buffer allows to
+            read or write at once.
     """
     if nest.schedule == "tile":
         return nest
@@ -90,7 +91,7 @@ def in_memory_order(nest: LoopNest, widest: Callable[[Load | Store], int]) -> Lo
 
 
 def _in_order(loops: Sequence[Loop], places: Sequence[Poly]) -> tuple[Loop, ...]:
-    """Loops of the longest steps first."""
+    """Sort loops by their longest strides, the longest first."""
     steps = [steps_of(place) for place in places]
 
     def longest(loop: Loop) -> int:
@@ -100,7 +101,10 @@ def _in_order(loops: Sequence[Loop], places: Sequence[Poly]) -> tuple[Loop, ...]
 
 
 def _are_columns(rows: Sequence[Loop], head: Block) -> bool:
-    """Whether what lies side by side is not what is reduced, but the next row."""
+    """Return whether adjacent elements belong to consecutive rows, not to one reduction.
+
+    Rows must also be many enough to keep a GPU busy, unless the reductions are short.
+    """
     if not rows or rows[-1].extent < _COLUMNS:
         return False
     last, folds = rows[-1].variable, [one for one in head if isinstance(one, Fold)]
@@ -128,7 +132,7 @@ def _fold_in_order(one: Statement) -> Statement:
 
 
 def _joined(loops: Sequence[Loop], block: Block) -> tuple[tuple[Loop, ...], Block]:
-    """Loops of which the inner one goes on where the next iteration of the outer one begins."""
+    """Merge loops where an iteration of the outer one continues where the inner one ended."""
     accesses = [one.place for one in _all(block) if isinstance(one, Load | Store)]
     steps = [found for place in accesses if (found := steps_of(place))]
     fixed = {symbol for place in accesses if not steps_of(place) for symbol in place.symbols()}
@@ -152,7 +156,7 @@ def _joined(loops: Sequence[Loop], block: Block) -> tuple[tuple[Loop, ...], Bloc
 
 
 def _all(block: Block) -> Iterator[Statement]:
-    """The statements of a block, and those within them."""
+    """Yield the statements of a block, and those nested in them."""
     for one in block:
         yield one
         for inner in _inner(one):
@@ -169,7 +173,7 @@ def _inner(one: Statement) -> tuple[Block, ...]:
 
 
 def _elsewhere(block: Block) -> set[Atom]:
-    """What conditions and numbers depend on."""
+    """Return the variables on which conditions and index values depend."""
     found: set[Atom] = set()
     for one in _all(block):
         match one:
@@ -183,7 +187,7 @@ def _elsewhere(block: Block) -> set[Atom]:
 
 
 def _without(block: Block, variable: Atom) -> Block:
-    """A block whose addresses do not depend on a variable any more."""
+    """Return a block whose addresses no longer depend on a variable."""
 
     def changed(one: Statement) -> Statement:
         match one:
@@ -201,10 +205,10 @@ def _without(block: Block, variable: Atom) -> Block:
 
 
 def _lanes(loops: Sequence[Loop], block: Block, widest: Callable[[Load | Store], int]) -> int:
-    """How many iterations of the last loop a thread takes.
+    """Return the number of iterations of the last loop that a thread takes.
 
-    Several only where each element needs nothing but elements at the same place, or those that all
-    of them need: then every access is one of several elements, or the same for all.
+    It is above 1 only if every access is to adjacent elements, one for each iteration, or to one
+    element that all iterations read.
     """
     if not loops or not all(isinstance(one, Let | Load | Store | Whole) for one in block):
         return 1
@@ -230,7 +234,7 @@ def _lanes(loops: Sequence[Loop], block: Block, widest: Callable[[Load | Store],
 
 
 def changing_with(variable: Atom, block: Block) -> frozenset[Atom]:
-    """A loop, and the registers of a block of plain statements that it changes."""
+    """Return a loop variable, and the registers of a plain block that depend on it."""
     found = {variable}
     for one in block:
         match one:
@@ -248,7 +252,7 @@ def changing_with(variable: Atom, block: Block) -> frozenset[Atom]:
 
 
 def _is_packed(one: Load | Store, variable: Atom, lanes: int) -> bool:
-    """Whether accesses of some iterations in a row are to one pack of as many elements."""
+    """Return whether the accesses of consecutive iterations form one aligned pack of elements."""
     steps = dict(steps_of(one.place))
     if steps.pop(variable, 0) != 1:
         return False

@@ -1,8 +1,8 @@
-"""What the generator computes in one launch around a reduction or a window.
+"""Patterns of kernels that the generator fuses around a reduction or a window.
 
-Elementwise operators and movements need no pattern: whatever neighbours of them are generated
-become one kernel when a plan is made (`regions.py`). A reduction or a window in their midst is one
-with those before and behind it, as they stand here; which of them a plan has is a matter of prices.
+Elementwise operators and movements need no pattern: neighbours of these kinds become one kernel
+when a plan is made (`regions.py`). A reduction or a window is fused with the elementwise operators
+before and after it by the patterns here; prices decide which of the patterns a plan uses.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _Link = Callable[[Term], Term]
 _BOTH_SIDES = (
     "ReduceSum", "ReduceMean", "ReduceMax", "Softmax", "LayerNormalization", "RMSNormalization",
 )  # fmt: skip
-"""What has elementwise operators before and behind it in one kernel."""
+"""Operators that are fused with elementwise operators before and after them."""
 
 _ONE_SIDE = (
     "ReduceMin", "ReduceProd", "LogSoftmax", "InstanceNormalization", "GlobalAveragePool",
     "GlobalMaxPool", "AveragePool", "MaxPool", "LRN",
 )  # fmt: skip
-"""What has them on one side; models have little of it."""
+"""Operators that are fused with elementwise operators on one side; they are rarer in models."""
 
 _Y, _Z = Var("y"), Var("z")
 
@@ -51,13 +51,13 @@ _BEHIND: Mapping[str, _Link] = {
 
 
 def _reduced(op: str, data: Term, further: Sequence[Term] = (), suffix: str = "") -> Term:
-    """The operator on some data, whatever its attributes are."""
+    """Return the term of an operator on some data, with any attributes."""
     attrs = {name: attr(name + suffix) for name in get_op(op).attrs}
     return getattr(ops, op)(data, *further, **attrs)  # type: ignore[no-any-return]
 
 
 def _heads(op: str) -> Iterator[_Link]:
-    """The operator on data, with each number of further operands that it may have."""
+    """Yield links that apply an operator, one for each number of operands that it may have."""
     least, most = get_op(op).arity
     for count in range(least, most + 1):
         further = [Var(f"p{number}") for number in range(1, count)]
@@ -77,7 +77,7 @@ def _around(op: str, *, both: bool) -> Iterator[KernelPattern]:
 
 
 def _twice() -> Iterator[KernelPattern]:
-    """Two reductions of the same rows: spreads, and what models spell out of a softmax."""
+    """Yield patterns of two reductions of the same rows: variances, and a softmax spelled out."""
     x, f = Var("x"), Function("f")
     for op, inner in (("ReduceMean", "ReduceMean"), ("ReduceSum", "ReduceMax")):
         least = f(ops.Sub(x, _reduced(inner, x)))
@@ -88,7 +88,7 @@ def _twice() -> Iterator[KernelPattern]:
 
 @cache
 def generated_patterns() -> tuple[KernelPattern, ...]:
-    """Reductions and windows with elementwise operators around them, and some with another one."""
+    """Return the patterns of fused reductions and windows, and of two reductions of a row."""
     return (
         *(one for op in _BOTH_SIDES for one in _around(op, both=True)),
         *(one for op in _ONE_SIDE for one in _around(op, both=False)),

@@ -1,6 +1,6 @@
 """Registers, indices and blocks as C++, the same for a processor and for a GPU.
 
-Nothing of a kernel gets into the text but numbers and known names.
+Only numbers and known names of a kernel enter the text.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ REGISTERS: Mapping[str, str] = {
     "bool": "bool",
     "index": "Index",
 }
-"""The type of a register by element type; ``index`` is that of a number without one."""
+"""Type of a register by element type; ``index`` is the type of index values."""
 
 STORED: Mapping[str, str] = {**REGISTERS, "float16": "Half", "bfloat16": "Brain"}
-"""The type of an element in memory."""
+"""Type of an element in memory by element type."""
 
 FOLDS: Mapping[FoldKind, str] = {"sum": "Add", "product": "Mul", "max": "Max", "min": "Min"}
-"""The function of two registers that a reduction repeats."""
+"""Function of two registers that a reduction repeats, by kind."""
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "index": 64}
 _UNSIGNED_BITS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
 
 
 def literal(value: float, dtype: str = "float32") -> str:
-    """A number of an element type."""
+    """Print a number of an element type."""
     kind = REGISTERS[dtype]
     if kind not in ("float", "double"):
         whole = int(value)
@@ -84,7 +84,7 @@ def literal(value: float, dtype: str = "float32") -> str:
 
 
 def start(kind: FoldKind, dtype: str) -> str:
-    """What a reduction begins with: the least number there is for the greatest."""
+    """Print the initial value of a reduction; for a maximum, the least value of the type."""
     if kind in ("sum", "product"):
         return literal(float(kind == "product"), dtype)
     if dtype in _BITS:
@@ -102,14 +102,14 @@ def _whole(value: int, kind: str) -> str:
 def called(
     function: str, operands: Sequence[int], numbers: Sequence[float], dtype: str = "float32"
 ) -> str:
-    """A function of registers and of its attributes."""
+    """Print the call of a function on registers and attributes."""
     arguments = [f"v{operand}" for operand in operands]
     arguments += [literal(number, dtype) for number in numbers]
     return f"{function}({', '.join(arguments)})"
 
 
 def index(value: Poly) -> str:
-    """A polynomial over loops and registers."""
+    """Print a polynomial over loops and registers."""
     parts = []
     for monomial, coefficient in value.terms:
         factors = [_atom(part) for part in monomial]
@@ -134,7 +134,7 @@ def _atom(part: Atom) -> str:
 
 
 def condition(formula: Formula) -> str:
-    """A formula as an expression."""
+    """Print a formula as an expression."""
     match formula:
         case NonNegative(p):
             return f"({index(p)} >= 0)"
@@ -147,7 +147,7 @@ def condition(formula: Formula) -> str:
 
 
 def decomposed(flat: str, loops: Sequence[Loop], kind: str, indent: str) -> Iterator[str]:
-    """The variables of loops, of which ``flat`` counts the iterations; the last is fastest."""
+    """Print the variables of loops, computed from the flat index ``flat``; the last is fastest."""
     left = flat
     for k, loop in reversed(list(enumerate(loops))):
         value = left if k == 0 else f"{left} % {loop.extent}"
@@ -160,13 +160,13 @@ def decomposed(flat: str, loops: Sequence[Loop], kind: str, indent: str) -> Iter
 def block_lines(
     block: Block, indent: str, kind: str, loaded: Mapping[int, str] | None = None
 ) -> Iterator[str]:
-    """The statements of a block.
+    """Print the statements of a block.
 
     Args:
-        block: whose reductions run as loops here.
-        indent: before each line.
+        block: a block; its reductions become loops.
+        indent: indentation of each line.
         kind: the type of indices.
-        loaded: registers to what holds them already, instead of the memory that they are from.
+        loaded: expressions by register, for loads whose values are held elsewhere than in memory.
     """
     for one in block:
         yield from statement_lines(one, indent, kind, loaded or {})
@@ -175,7 +175,7 @@ def block_lines(
 def statement_lines(
     one: Statement, indent: str, kind: str, loaded: Mapping[int, str]
 ) -> Iterator[str]:
-    """One statement."""
+    """Print one statement."""
     match one:
         case Store():
             yield f"{indent}store(out{one.buffer} + ({index(one.place)}), v{one.value.number});"
@@ -231,7 +231,7 @@ def _fold(one: Fold, indent: str, kind: str) -> Iterator[str]:
 
 
 def fold_step(one: Fold, indent: str, kind: str, total: str) -> Iterator[str]:
-    """What an iteration of a reduction adds to a total."""
+    """Print one iteration of a reduction, which updates a total."""
     parts = one.where.parts if isinstance(one.where, AllOf) else (one.where,)
     inner = indent
     if parts:

@@ -1,8 +1,8 @@
-"""What a kernel of any operator computes: nests of loops around typed registers, as plain data.
+"""Kernels of any operators, nests of loops around typed registers, as plain data.
 
-`kernel` describes loops of float32 whose addresses are sums of strides; this describes the rest:
-reductions, windows, borders, other element types. Indices and conditions are those of the registry
-(:mod:`eqsat_opt.ir.ops.index.integers`), over loops and over registers of whole numbers.
+`kernel` describes loops of float32 whose addresses are sums of strides; this module describes all
+other kernels: reductions, windows, borders, other element types. Indices and conditions are those
+of the registry (:mod:`eqsat_opt.ir.ops.index.integers`), over loops and over integer registers.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ class Value:
 
     @property
     def atom(self) -> Atom:
-        """As part of an index."""
+        """The register as a variable of indices."""
         return Atom(f"v{self.number}")
 
 
 @dataclass(frozen=True)
 class Let:
-    """A function of registers; a number is one without operands.
+    """A function of registers; a number is a function without operands.
 
     Attributes:
-        result: where it goes.
+        result: the register of the result.
         function: a key of `kernel.FUNCTIONS`, `kernel.NUMBER`, ``Cast``, ``Where``, a comparison or
             a logical function.
-        operands: registers.
+        operands: registers of the operands.
         numbers: attributes of the function, or the number.
     """
 
@@ -68,7 +68,7 @@ class Let:
 
 @dataclass(frozen=True)
 class Whole:
-    """An index as a number."""
+    """The value of an index in a register."""
 
     result: Value
     value: Poly
@@ -76,7 +76,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Load:
-    """An element of a buffer that is read."""
+    """A load of an element of a buffer."""
 
     result: Value
     buffer: int
@@ -85,7 +85,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Branch:
-    """One of two values; only the block of the one that is taken runs."""
+    """One of two values by a condition; only the block of the chosen value runs."""
 
     result: Value
     condition: Formula
@@ -108,12 +108,12 @@ class Fold:
     """The sum, product or extremum of a value over loops, where a condition holds.
 
     Attributes:
-        result: where it goes; a sum of half types is one of float32 until then.
-        kind: of the reduction.
-        loops: the innermost last.
-        where: condition on what is taken; where it does not hold, the block does not run.
-        block: what one iteration computes.
-        value: what it adds.
+        result: the register of the result; sums of half types are accumulated in float32.
+        kind: kind of the reduction.
+        loops: loops of the reduction, the innermost last.
+        where: condition on iterations; where it does not hold, the block does not run.
+        block: statements of one iteration.
+        value: the register that an iteration contributes.
     """
 
     result: Value
@@ -125,13 +125,13 @@ class Fold:
 
     @property
     def size(self) -> int:
-        """Iterations."""
+        """Number of iterations."""
         return math.prod(loop.extent for loop in self.loops)
 
 
 @dataclass(frozen=True)
 class Store:
-    """A register that goes to a buffer that is written."""
+    """A store of a register to an element of a buffer."""
 
     buffer: int
     place: Poly
@@ -144,11 +144,11 @@ Block = tuple[Statement, ...]
 
 @dataclass(frozen=True)
 class Tile:
-    """Two loops of which one is contiguous where a tensor is read, the other where it is written.
+    """Two loops, of which one is contiguous in reads and the other in writes.
 
     Attributes:
-        read, write: the loops.
-        loads: registers that are read in the order of the first.
+        read, write: the variables of the loops.
+        loads: numbers of the registers that are loaded in the order of ``read``.
     """
 
     read: Atom
@@ -161,18 +161,19 @@ class LoopNest:
     """Loops that can run in any order, around blocks.
 
     Attributes:
-        schedule: ``element``: each iteration by itself; ``row``: iterations of `rows` by
-            themselves, of which each first reduces what `head` folds, by all threads of a block;
-            ``column``: the same by some threads of a block, whose neighbours have the next
-            iterations of the last of `rows`;
-            ``tile``: elements of two loops by squares that wait in shared memory.
-        rows: loops around `head`; all loops where there is one block only.
-        head: what depends on rows alone.
-        loops: those within a row.
-        block: what depends on all of them; stores stand in it.
-        tile: of the schedule ``tile``.
-        lanes: iterations of the last loop that one thread takes, of the schedule ``element``. Its
-            accesses are to packs of as many elements, or to one that all of them read.
+        schedule: mapping of iterations to threads. ``element``: each iteration is independent.
+            ``row``: a block of threads takes an iteration of `rows`, and all its threads first
+            compute the reductions of `head`. ``column``: the same, but an iteration of `rows` is
+            shared by some threads of a block, and neighbouring threads have consecutive iterations
+            of the last of `rows`. ``tile``: squares of two loops pass through shared memory.
+        rows: loops around `head`; none for the schedules ``element`` and ``tile``.
+        head: statements that depend on rows alone.
+        loops: loops within a row.
+        block: statements that depend on all loops, stores among them.
+        tile: the loops of the schedule ``tile``.
+        lanes: number of iterations of the last loop that one thread takes, for the schedule
+            ``element``. Its accesses are to packs of as many elements, or to a single element that
+            all its iterations read.
     """
 
     schedule: Schedule
@@ -185,30 +186,30 @@ class LoopNest:
 
     @property
     def row_count(self) -> int:
-        """Iterations of the outer loops."""
+        """Number of iterations of the outer loops."""
         return math.prod(loop.extent for loop in self.rows)
 
     @property
     def row_size(self) -> int:
-        """Iterations of the inner loops."""
+        """Number of iterations of the inner loops."""
         return math.prod(loop.extent for loop in self.loops)
 
     @property
     def work(self) -> int:
-        """Statements that run, over all iterations."""
+        """Number of statements that run in all iterations."""
         inner = _work(self.block) * self.row_size
         return (inner + _work(self.head)) * self.row_count
 
 
 @dataclass(frozen=True)
 class Memory:
-    """A tensor as a kernel knows it: elements from a pointer on.
+    """A tensor as a kernel sees it: elements around a pointer.
 
     Attributes:
-        name: of the value.
-        dtype: of its elements.
-        low: the least place that is reached, at most 0.
-        high: the greatest.
+        name: name of the value.
+        dtype: type of its elements.
+        low: the least offset that is reached, at most 0.
+        high: the greatest offset that is reached.
     """
 
     name: str
@@ -222,9 +223,9 @@ class Program:
     """A kernel of any operators.
 
     Attributes:
-        reads: what it reads, by buffer.
-        writes: what it writes, by buffer.
-        nests: in any order; together they write every element once.
+        reads: the tensors that it reads, by buffer.
+        writes: the tensors that it writes, by buffer.
+        nests: nests that can run in any order; together they write every element once.
     """
 
     reads: tuple[Memory, ...]
@@ -233,7 +234,7 @@ class Program:
 
     @property
     def work(self) -> int:
-        """Statements that run, roughly."""
+        """Approximate number of statements that run."""
         return sum(nest.work for nest in self.nests)
 
 

@@ -1,13 +1,13 @@
-"""Which nodes of a graph become one kernel: maximal regions of elementwise nodes between others.
+"""Maximal regions of elementwise nodes of a graph, each of which becomes one kernel.
 
-A value's level is how often, on the longest way to it, something has to be computed by itself: an
-operator that no kernel has, or a value that is then read by several elements of another, since it
-would be computed for each of them. A node that reads none of its own level joins that of its first
-reader. Connected nodes of one level are a region: a way out of it and back would lead over a higher
-level, so each region is computed at once.
+The level of a value is the number of borders on the longest path to it. A border is an operator
+that no kernel computes, or a value that several elements of the next operator read, since it would
+be computed again for each of them. A node that reads no region node of its own level moves to the
+level at which it is first needed. Connected nodes of one level form a region. A path that leaves a
+region and returns would pass a higher level, so each region can be computed at once.
 
-Nodes that only move data belong to no region: whatever reads them reads through them. So those that
-only regions read are gone in the end.
+Nodes that only move data belong to no region: their readers index through them. Such nodes
+disappear if only regions read them.
 """
 
 from __future__ import annotations
@@ -34,20 +34,25 @@ _COMPUTED = (
 )
 
 _FEWEST = 2
-"""Nodes that are worth a kernel: a call of onnxruntime costs more than what a single one saves."""
+"""Least number of nodes of a region; a single node saves less than a call of onnxruntime costs."""
 
 _REPEATED = 2.0
-"""How much more than once elements may be computed: each output computes what it needs itself."""
+"""Limit of the kernel's work relative to computing each element once.
+
+Elements can be computed several times, because each output computes all that it needs.
+"""
 
 MOST_PARTS = 64
-"""Operands of a Concat within a kernel: each is a condition in all loops over the result."""
+"""Limit of operands of a Concat in a kernel; each is a condition in all loops over the result."""
 
 _DEEPEST = 50
-"""Nodes of a chain in one kernel, with those that it reads through. Terms of a longer one would be
-nested deeper than Python can follow; nothing is gained by more either."""
+"""Limit of the length of a chain in one kernel, nodes that move data included.
+
+Terms of longer chains would exceed Python's recursion limit, and longer chains gain nothing.
+"""
 
 _LOADS = 2
-"""Work of an element beside that of its function."""
+"""Work of an element besides that of its function."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,12 @@ class Region:
     """Nodes of a model that one kernel computes.
 
     Attributes:
-        nodes: their names.
+        nodes: names of the nodes.
         inputs: values that the kernel reads, in its order.
-        begins: where in each input it begins, in elements.
+        begins: number of the first element that it reads of each input.
         outputs: values that it defines, in its order.
-        kernel: what it computes.
-        views: names of the nodes that it reads through.
+        kernel: the kernel.
+        views: names of the nodes that move data and that it indexes through.
     """
 
     nodes: tuple[str, ...]
@@ -76,10 +81,10 @@ class _Source:
     """A node of the model.
 
     Attributes:
-        name: of the node.
-        reads: values that it reads, as the graph names them.
+        name: name of the node.
+        reads: values that it reads, by their names in the graph.
         outputs: values that it defines.
-        parts: what the registry made of it.
+        parts: nodes of the graph that the import made from it.
         kind: "view" if it only moves data, "region" if a kernel can compute it, else "other".
     """
 
@@ -93,13 +98,13 @@ class _Source:
 def regions(
     graph: Graph, *, allowed: Container[str] | None = None, fewest: int = _FEWEST
 ) -> Iterator[Region]:
-    """The regions of a graph, disjoint.
+    """Yield the disjoint regions of a graph.
 
     Args:
-        graph: as :func:`~eqsat_opt.runtime.backends.generated.typed.typed_graph` gives it; without
+        graph: a result of :func:`~eqsat_opt.runtime.backends.generated.typed.typed_graph`; without
             a model, all its values may be read.
         allowed: names of the nodes that may be computed; all by default.
-        fewest: nodes of a region.
+        fewest: least number of nodes of a region.
     """
     return _Finder(graph, allowed).found(fewest)
 
@@ -151,7 +156,7 @@ class _Finder:
         )
 
     def _is_of_model(self, name: str) -> bool:
-        """Whether onnxruntime has it: the import makes constants of its own."""
+        """Return whether a value exists in the model; the import adds constants of its own."""
         if name not in self.graph.constants:
             return True
         model = self.graph.model
@@ -162,7 +167,7 @@ class _Finder:
         return type_.size if isinstance(type_, StaticType) else 0
 
     def _sources(self) -> Iterator[_Source]:
-        """The nodes of the model, in order."""
+        """Yield the nodes of the model, in order."""
         groups: dict[str, list[Node]] = {}
         for i, node in enumerate(self.graph.nodes):
             name = node.sources[0] if len(node.sources) == 1 else f"eqsat_opt.{i}"
@@ -184,7 +189,7 @@ class _Finder:
         return type_ is not None and type_.dtype == "float32" and self._size(name) > 0
 
     def _levels(self) -> dict[str, int]:
-        """Level of each node by its name."""
+        """Return the level of each node by its name."""
         levels: dict[str, int] = {}
         for source in self.sources:
             above = [(name, self.producer[name]) for name in source.reads if name in self.producer]
@@ -200,7 +205,7 @@ class _Finder:
         return levels
 
     def _is_first(self, source: _Source, levels: Mapping[str, int]) -> bool:
-        """Whether a node reads none of its own level, so that it may join a later one."""
+        """Return whether a node reads no region node of its level, so that it may move later."""
         above = (self._behind_views(self.producer.get(name)) for name in source.reads)
         return not any(
             one is not None and one.kind == "region" and levels[one.name] == levels[source.name]
@@ -208,7 +213,10 @@ class _Finder:
         )
 
     def _latest(self, source: _Source, levels: Mapping[str, int]) -> int:
-        """The level at which the first of its readers needs a node; its own if others do."""
+        """Return the level at which the readers first need a node.
+
+        It is the node's own level if it is pinned, or if a node that no kernel computes reads it.
+        """
         own = levels[source.name]
         if any(name in self.graph.pinned for name in source.outputs):
             return own
@@ -219,7 +227,7 @@ class _Finder:
         return min(needed, default=own)
 
     def _is_border(self, source: _Source, name: str, above: _Source) -> bool:
-        """Whether a value has to be computed before what reads it."""
+        """Return whether a value has to be computed before the node that reads it."""
         if above.kind == "other":
             return True
         if source.kind == "other" or any(part.op in _JOINS for part in source.parts):
@@ -229,13 +237,13 @@ class _Finder:
         return widest > self._size(name) and first is not None and first.kind == "region"
 
     def _behind_views(self, source: _Source | None) -> _Source | None:
-        """What computes the data that a node moves, or the node itself; ``None`` for an input."""
+        """Return the node that computes the data of a view, or the node; ``None`` for an input."""
         while source is not None and source.kind == "view":
             source = self.producer.get(source.reads[0])
         return source
 
     def _connected(self, levels: Mapping[str, int]) -> Iterator[list[_Source]]:
-        """Nodes of one level that read one another, through views or not."""
+        """Yield groups of nodes of one level that read one another, directly or through views."""
         group: dict[str, list[_Source]] = {}
         for source in self.sources:
             if source.kind == "other":
@@ -255,7 +263,7 @@ class _Finder:
             yield sorted(computed, key=lambda one: order[one.name])
 
     def _shallow(self, groups: Iterable[Sequence[_Source]]) -> Iterator[list[_Source]]:
-        """The groups, those of long chains in parts that come after one another."""
+        """Yield the groups, with long chains split into consecutive parts."""
         depth: dict[str, int] = {}
         for source in self.sources:
             above = (self.producer.get(name) for name in source.reads)
@@ -269,7 +277,7 @@ class _Finder:
             yield from bands.values()
 
     def _is_needed(self, name: str, names: frozenset[str]) -> bool:
-        """Whether a value is read elsewhere than in a region, through views or not."""
+        """Return whether a value is pinned, or read outside a region, also through views."""
         left = [name]
         while left:
             one = left.pop()
@@ -283,7 +291,7 @@ class _Finder:
         return False
 
     def _views(self, group: Sequence[_Source]) -> list[_Source]:
-        """Nodes that move data before those of a group."""
+        """Return the nodes that move data to the nodes of a group."""
         found: dict[str, _Source] = {}
         left = [name for source in group for name in source.reads]
         while left:

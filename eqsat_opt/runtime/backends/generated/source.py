@@ -1,4 +1,4 @@
-"""The C++ source of kernels. Nothing of a kernel gets into it but numbers and known names."""
+"""The C++ source of kernels. Only numbers and known names of a kernel enter it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from eqsat_opt.runtime.backends.generated.printing import called, literal
 __all__ = ["DOMAIN", "plan_source", "source"]
 
 DOMAIN = "eqsat_opt.regions"
-"""Of the operators that the source defines."""
+"""Domain of the operators that the source defines."""
 
 _GRAIN_WORK = 50_000
-"""Additions that are worth a thread."""
+"""Least work of a thread, in additions."""
 
 _WIDTH = 64
-"""Iterations of a single loop are given to threads by multiples of it."""
+"""Granularity, in iterations, at which a single loop is divided among threads."""
 
 
 def source(kernels: Sequence[Kernel]) -> str:
-    """A translation unit that registers a kernel as an operator of its name each.
+    """Return a translation unit that registers each kernel as an operator of its name.
 
     Args:
-        kernels: distinct, each as :meth:`Kernel.check` demands.
+        kernels: distinct kernels, each of which passes :meth:`Kernel.check`.
     """
     lines = ['#include "region.h"', "", "namespace eqsat {", "namespace {", ""]
     for i, kernel in enumerate(kernels):
@@ -51,13 +51,13 @@ def source(kernels: Sequence[Kernel]) -> str:
 
 
 def plan_source(kernels: Sequence[Kernel], programs: Sequence[HostKernel] = ()) -> str:
-    """A translation unit in which each kernel is a function of its name on a list of pointers.
+    """Return a translation unit in which each kernel is a function of its name.
 
-    The pointers are those to inputs and then to outputs.
+    The function takes a list of pointers, to inputs and then to outputs.
 
     Args:
-        kernels: distinct, each as :meth:`Kernel.check` demands.
-        programs: distinct.
+        kernels: distinct kernels, each of which passes :meth:`Kernel.check`.
+        programs: distinct programs.
     """
     functions = "typed.h" if programs else "functions.h"
     lines = [f'#include "{functions}"', '#include "calls.h"', "", "namespace eqsat {"]
@@ -110,7 +110,7 @@ def _outer(nest: Nest) -> int:
 
 
 def _grain(nest: Nest) -> int:
-    """Iterations of the outermost loop that are worth a thread."""
+    """Return the number of iterations of the outermost loop that are worth a thread."""
     grain = math.ceil(_GRAIN_WORK * _outer(nest) / nest.work)
     if len(nest.extents) == 1:
         grain = math.ceil(grain / _WIDTH) * _WIDTH
@@ -127,7 +127,7 @@ def _nest(name: str, nest: Nest) -> Iterator[str]:
     extents: Sequence[int] = nest.extents or (1,)
     for k, extent in enumerate(extents):
         first, last = ("begin", "end") if not k else ("0", str(extent))
-        # No element that a nest writes is read in it, nor written twice.
+        # A nest reads no element that it writes, and writes none twice.
         if k == len(extents) - 1:
             yield "#pragma GCC ivdep"
         yield f"{'  ' * (k + 1)}for (int64_t i{k} = {first}; i{k} < {last}; i{k}++) {{"

@@ -1,8 +1,8 @@
-"""Terms that overflow where their value does not, in an order of operations that does not either.
+"""Numerically stable forms of terms whose intermediate values would overflow.
 
-An index function says what is computed and not how: `Softmax` is ``exp(x) / Σ exp(x)`` there. Less
-the greatest x, both exponentials stay within range, as in every runtime; for finite x the quotient
-is the same.
+An index function defines a value and not the order of operations: `Softmax` is ``exp(x) / Σ
+exp(x)`` there. If the greatest x is subtracted first, both exponentials stay within range, as in
+every runtime; for finite x the quotient is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ __all__ = ["stabilised"]
 
 
 def stabilised(term: Scalar) -> Scalar:
-    """The term with quotients and logarithms of sums of exponentials shifted by the greatest."""
+    """Return the term with exponents shifted by their maximum.
+
+    Quotients by sums of exponentials are changed, and logarithms of such sums.
+    """
     match term:
         case Times((Call("Exp", _, (x,)), Inverse(Reduce("sum") as total))) if _exponent(total):
             greatest, shifted = _shifted(total)
@@ -32,7 +35,7 @@ def stabilised(term: Scalar) -> Scalar:
 
 
 def _exponent(total: Reduce) -> bool:
-    """Whether it is a sum of exponentials that are not shifted yet."""
+    """Return whether a sum is one of exponentials that are not shifted yet."""
     match total.body:
         case Call("Exp", _, (Plus((_, Times((_, Reduce("max"))))),)):
             return False

@@ -1,6 +1,7 @@
-"""Terms of index functions as steps of kernels: which function of which operands, in which order.
+"""Translation of terms of index functions to steps of kernels.
 
-Two descriptions of kernels are made of such steps, `kernel` and `program`; this is what they share.
+Two descriptions of kernels are made of such steps, `kernel` and `program`; this is the code that
+they share.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ R = TypeVar("R")
 
 
 class Unfit(Exception):
-    """The region has no kernel, and the reason."""
+    """Failure to make a kernel of a region; the message is the reason."""
 
 
 class Terms(ABC, Generic[P, R]):
-    """Terms as steps at a place ``P`` of a kernel, which leave their value in a register ``R``."""
+    """A translator of terms to steps at a place ``P`` of a kernel, with registers ``R``."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -52,41 +53,41 @@ class Terms(ABC, Generic[P, R]):
 
     @abstractmethod
     def number(self, place: P, value: float) -> R:
-        """A number."""
+        """Emit a number."""
 
     @abstractmethod
     def element(self, place: P, name: str, index: Index) -> R:
-        """An element of a value."""
+        """Emit an element of a value."""
 
     @abstractmethod
     def emit(self, place: P, function: str, operands: tuple[R, ...], numbers: Any = ()) -> R:
-        """A function of registers."""
+        """Emit a function of registers."""
 
     @abstractmethod
     def choice(self, place: P, term: Choice) -> R:
-        """One of two terms."""
+        """Emit the choice of one of two terms."""
 
     def attribute(self, value: float) -> float:
-        """An attribute of a function as the kernel has it."""
+        """Return an attribute of a function as the kernel stores it."""
         return rounded(value)
 
     def other(self, place: P, term: Scalar) -> R:
-        """What not every kernel has.
+        """Emit a term of a kind that not every description of kernels has.
 
         Raises:
-            Unfit: this one does not.
+            Unfit: this one does not have it.
         """
         raise Unfit(f"no kernel has a {type(term).__name__}")
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The literal extents of a value."""
+        """Return the literal extents of a value."""
         return self.graph.static_type(name).shape
 
     def indexed(self, node: Node) -> IndexTensor:
-        """The result of a node as a function of its index, over elements of its operands.
+        """Return the result of a node as a function of its index, over elements of its operands.
 
         Raises:
-            Unfit: it has no index function.
+            Unfit: the node has no index function.
         """
         op = get_op(node.op)
         operands = [IndexTensor(tuple(map(poly, self.shape(i))), _reader(i)) for i in node.inputs]
@@ -110,10 +111,10 @@ class Terms(ABC, Generic[P, R]):
     def applied(
         self, op: str, operands: Sequence[IndexTensor], attrs: Mapping[str, Any]
     ) -> IndexTensor:
-        """An operator by its index function.
+        """Apply an operator by its index function.
 
         Raises:
-            Unfit: it has none.
+            Unfit: the operator has no index function.
         """
         index_fn = get_op(op).index_fn
         if index_fn is None:
@@ -121,10 +122,10 @@ class Terms(ABC, Generic[P, R]):
         return index_fn(operands, attrs, Premises())
 
     def scalar(self, place: P, term: Scalar) -> R:
-        """The register of a term.
+        """Emit the steps of a term and return its register.
 
         Raises:
-            Unfit: no kernel has it.
+            Unfit: no kernel has such a term.
         """
         match term:
             case Read(name, index):
@@ -163,7 +164,7 @@ class Terms(ABC, Generic[P, R]):
         return self.emit(place, name, tuple(self.scalar(place, one) for one in operands))
 
     def called(self, place: P, name: str, attrs: Mapping[str, Any], args: Sequence[Scalar]) -> R:
-        """A scalar function by its name in the registry."""
+        """Emit a scalar function by its name in the registry."""
         name += str(attrs.get("approximate", "")).capitalize()
         if name not in FUNCTIONS:
             raise Unfit(f"no kernel has the function {name}")
@@ -181,6 +182,6 @@ def _reader(name: str) -> Any:
 
 
 def rounded(value: float) -> float:
-    """As float32 has it."""
+    """Return a value rounded to float32."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))

@@ -1,7 +1,7 @@
-"""The graph that onnxruntime made of a model, as the registry sees it.
+"""The graph into which onnxruntime optimised a model, with types, as operators of the registry.
 
-onnxruntime says what shapes its values have, those of its own operators too. Where such an operator
-is a known formula of elements, the formula stands for it.
+onnxruntime infers the shapes of its values, also those of its own operators. An operator of its own
+that is a known elementwise formula is replaced by the formula.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = ["typed_graph"]
 
 _MICROSOFT = "com.microsoft"
 _LARGE = 1024
-"""Elements of a constant that says nothing of shapes."""
+"""Number of elements above which a constant holds no shape and is left out."""
 
 _TYPES = {"tensor(float)": onnx.TensorProto.FLOAT}
 
 
 def typed_graph(model: onnx.ModelProto, options: OrtOptions) -> Graph | None:
-    """The typed graph; each of its nodes names the node of the model that it comes from.
+    """Return the typed graph; each of its nodes names the node of the model that it comes from.
 
     Args:
-        model: as onnxruntime optimised it, every node with a name of its own.
-        options: how it is run as it is.
+        model: the model after optimisation by onnxruntime, with distinct names of nodes.
+        options: options by which onnxruntime runs the model unchanged.
 
     Returns:
-        ``None`` where onnxruntime or the registry cannot read it.
+        The graph; ``None`` if onnxruntime or the registry cannot read the model.
     """
     copied = _without_weights(model)
     graph = copied.graph
@@ -57,7 +57,7 @@ def typed_graph(model: onnx.ModelProto, options: OrtOptions) -> Graph | None:
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same, its large constants and all that is known of its values left out."""
+    """Return the model without large constants and without types of inner values."""
     kept = [tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= _LARGE]
     names = {value.name for value in model.graph.input}
     weights = [
@@ -84,7 +84,7 @@ def _copy(source: Any, target: Any, name: str) -> None:
 
 
 def _inner_types(model: onnx.ModelProto, options: OrtOptions) -> Iterator[onnx.ValueInfoProto]:
-    """What onnxruntime says of all values of float32 between the nodes."""
+    """Yield the types that onnxruntime infers for all float32 values between nodes."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     known = {value.name for value in probe.graph.output}
@@ -98,7 +98,7 @@ def _inner_types(model: onnx.ModelProto, options: OrtOptions) -> Iterator[onnx.V
 def _spelled(
     node: onnx.NodeProto, numbers: dict[str, onnx.TensorProto]
 ) -> Iterator[onnx.NodeProto]:
-    """A node by the formula that it is, or as it is; its parts have its name."""
+    """Yield the formula of a node, or the node if it has none; all parts have its name."""
     formula = _FORMULAS.get((node.domain, node.op_type))
     if formula is None or any(not name for name in node.input):
         yield node
@@ -123,7 +123,7 @@ def _part(node: onnx.NodeProto, i: int) -> str:
 
 
 _Formula = list[tuple[str, tuple[int | float, ...]]]
-"""Operators of ONNX on inputs (0 or more), on earlier lines (-1 is the last) and numbers."""
+"""Operators of ONNX with operands: inputs (0 or more), earlier lines (-1 is the last), numbers."""
 
 
 def _quick_gelu(_inputs: int, attrs: Mapping[str, float]) -> _Formula:
@@ -132,7 +132,7 @@ def _quick_gelu(_inputs: int, attrs: Mapping[str, float]) -> _Formula:
 
 
 def _gelu(inputs: int, _attrs: Mapping[str, float]) -> _Formula:
-    """x/2 (1 + erf(x/√2)), where x may be a sum of two inputs."""
+    """Return x/2 (1 + erf(x/√2)), where x may be a sum of two inputs."""
     total: _Formula = [("Add", (0, 1))] if inputs == 2 else []
     x, again = (-1, -4) if total else (0, 0)
     gate: _Formula = [("Div", (x, math.sqrt(2.0))), ("Erf", (-1,)), ("Add", (-1, 1.0))]

@@ -1,7 +1,7 @@
 """CUDA C++ of programs: one kernel for each nest of loops, of literal extents.
 
-The text stands by itself: NVRTC, which compiles it where it runs, has no headers. A pointer is
-given to where index 0 of a tensor lies; strides may lead to both sides of it.
+The text is self-contained: NVRTC, which compiles it on the machine that runs it, has no headers. A
+pointer is to the element of index 0 of a tensor; with negative strides, elements precede it.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _WARP = 32
 _THREADS = 256
 _TILE = 32
 _TILE_ROWS = 8
-"""Rows of a tile that are read at a time, one by each warp."""
+"""Number of rows of a tile that are read at a time, one by each warp."""
 _INT_END = 2**31
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a kernel is launched.
+    """Parameters of the launch of a kernel.
 
     Attributes:
-        name: of the function; its arguments are pointers to all that the program reads, then to
-            all that it writes.
-        blocks, threads: of a grid and a block of one dimension.
+        name: name of the function; its arguments are pointers to all tensors that the program
+            reads, then to all that it writes.
+        blocks, threads: sizes of the grid and of a block, each of one dimension.
         is_cooperative: whether the threads of a block wait for one another.
     """
 
@@ -67,7 +67,7 @@ class Geometry:
 
 @cache
 def _prelude() -> str:
-    """The functions of elements, without what another compiler needs of its system."""
+    """Return the functions of elements, without includes, which NVRTC cannot resolve."""
     folder = Path(__file__).parents[1] / "src"
     texts = [(folder / name).read_text("utf-8") for name in ("functions.h", "typed.h")]
     return re.sub(r'(?m)^#(pragma once|include ").*\n', "", "\n".join(texts)) + _OF_THREADS
@@ -101,16 +101,16 @@ template <class T> EQSAT_INLINE T neighbour(T value, int mask) {
 
 
 def cuda_source(texts: Sequence[str]) -> str:
-    """A translation unit of some kernels."""
+    """Return a translation unit of some kernels."""
     return "\n".join([_prelude(), "namespace eqsat {", "", *texts, "}  // namespace eqsat", ""])
 
 
 def cuda_kernels(name: str, program: Program) -> tuple[str, tuple[Geometry, ...]]:
-    """The kernels of a program, which can run in any order, and how each is launched.
+    """Return the source of a program's kernels, which can run in any order, and their geometries.
 
     Args:
-        name: with which the names of the functions begin.
-        program: what is computed.
+        name: prefix of the names of the functions.
+        program: the program to print.
     """
     lines: list[str] = []
     launches = []
@@ -127,7 +127,7 @@ def cuda_kernels(name: str, program: Program) -> tuple[str, tuple[Geometry, ...]
 
 
 def _index_type(program: Program, nest: LoopNest) -> str:
-    """The type that holds all numbers of threads and all places."""
+    """Return the type of indices that holds all numbers of threads and all addresses."""
     far = max((max(m.high, -m.low) for m in (*program.reads, *program.writes)), default=0)
     count = (nest.row_count + 1) * (nest.row_size + _TILE**2)
     return "int" if max(2 * far, count) < _INT_END - _THREADS else "Index"
@@ -168,7 +168,10 @@ def _element(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
 
 
 def _packed(nest: LoopNest, kind: str) -> Iterator[str]:
-    """Some iterations of the last loop: packs are read, computed with by element, and written."""
+    """Print a thread that takes several iterations of the last loop.
+
+    Packs of elements are read and written at once, and computed element by element.
+    """
     *outer, last = nest.loops
     lanes, variable = nest.lanes, last.variable
     first = Atom(f"{variable.key}_first")
@@ -207,7 +210,7 @@ def _packed(nest: LoopNest, kind: str) -> Iterator[str]:
 
 
 def _row(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
-    """Rows by blocks: reductions by all threads, then the elements of the row."""
+    """Print a block of threads per row: all threads reduce, then compute the row's elements."""
     threads = geometry.threads
     yield f"  const {kind} r = static_cast<{kind}>(blockIdx.x);"
     yield from decomposed("r", nest.rows, kind, "  ")
@@ -227,9 +230,9 @@ def _row(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
 
 
 def _column(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
-    """Neighbouring rows by the threads of a warp, a share of what is reduced by each warp.
+    """Print a thread per row: a warp has adjacent rows, and each warp a share of the reduction.
 
-    Threads beyond the last row do what that row's do, since all have to reach the barriers.
+    Threads beyond the last row repeat that row, since all have to reach the barriers.
     """
     *outer, last = nest.rows
     part = Atom(f"{last.variable.key}_part")
@@ -258,7 +261,7 @@ def _column(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
 
 
 def _share(one: Fold, first: str, step: int, kind: str) -> Iterator[str]:
-    """The total of every so many iterations of a reduction, from one on."""
+    """Print a thread's share of a reduction: every ``step``-th iteration, from ``first`` on."""
     total, flat = f"v{one.result.number}", f"t{one.result.number}"
     yield f"  {REGISTERS[one.result.dtype]} {total} = {start(one.kind, one.result.dtype)};"
     yield f"  for ({kind} {flat} = {first}; {flat} < {one.size}; {flat} += {step}) {{"
@@ -268,7 +271,7 @@ def _share(one: Fold, first: str, step: int, kind: str) -> Iterator[str]:
 
 
 def _shared_fold(one: Fold, threads: int, kind: str) -> Iterator[str]:
-    """A reduction by all threads of a block: each its share, then warps, then the block."""
+    """Print a reduction by a block of threads: by thread, then by warp, then by block."""
     total, register = f"v{one.result.number}", REGISTERS[one.result.dtype]
     join = FOLDS[one.kind]
     yield from _share(one, "threadIdx.x", threads, kind)
@@ -285,9 +288,9 @@ def _shared_fold(one: Fold, threads: int, kind: str) -> Iterator[str]:
 
 
 def _tile(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
-    """Squares of two loops: read in the order of one, kept in shared memory, written by the other.
+    """Print squares of two loops, read in the order of one loop and written in that of the other.
 
-    The column more spreads a column over all banks.
+    They are kept in shared memory in between. An additional column avoids bank conflicts.
     """
     tile = nest.tile
     assert tile is not None

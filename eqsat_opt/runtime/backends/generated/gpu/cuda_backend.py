@@ -17,14 +17,14 @@ __all__ = ["CudaBackend"]
 
 
 class CudaBackend(Elsewhere):
-    """Single operators, but for those that a library has, and chains of elementwise ones.
+    """Kernels of single operators that no library has, and of chains of elementwise operators.
 
-    Chains of two or three elementwise operators are priced as one kernel; in a plan those of any
-    length are.
+    Chains of two or three elementwise operators are priced as one kernel; in a plan, chains of any
+    length become one kernel.
 
     Args:
-        profile: of the device.
-        libraries: what else runs kernels there.
+        profile: profile of the device.
+        libraries: backends of the libraries that run kernels on the device.
     """
 
     name = CUDA
@@ -34,17 +34,18 @@ class CudaBackend(Elsewhere):
         self._libraries = tuple(libraries)
 
     def version(self) -> str:
-        """Of which device."""
+        """Return the version, which names the device."""
         return f"{CUDA} {self.profile.name}"
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """Chains of elementwise operators."""
+        """Return patterns of chains of elementwise operators."""
         return tuple(chains())
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """One, or a copy and a view of what is only moved, in all forms that do not matter to it.
+        """Return the implementations of a kernel: one, or a copy and a view if it only moves data.
 
-        A kernel without steps is a conversion.
+        Kernels that allow any layout have them in several forms. A kernel without steps is a
+        conversion of forms.
         """
         if not kernel.steps:
             return conversions(self, kernel)

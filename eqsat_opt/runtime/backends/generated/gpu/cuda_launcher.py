@@ -1,7 +1,8 @@
 """Launches of generated CUDA kernels: the text and the grids of each, made without a GPU.
 
-What a launch computes and where its buffers lie say all, so a plan holds no text: whoever runs
-it makes the same text again, as the version of the plan says.
+The body of a launch and the layouts of its buffers determine its kernel, so a plan holds no text:
+the text is generated again before the plan runs, and the versions in the plan ensure that it is the
+same.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from eqsat_opt.runtime.plan.plan import Buffer, Launch
 __all__ = ["CUDA", "CudaKernel", "CudaLauncher", "cuda_kernel", "has_cuda_kernel"]
 
 CUDA = "cuda"
-"""What plans call this backend."""
+"""Name of this backend in plans."""
 
 Strides = tuple[tuple[int, ...], ...]
 
 _WIDEST = 16
-"""Bytes that a thread reads or writes at once at most."""
+"""Largest number of bytes that a thread reads or writes at once."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,10 @@ class CudaKernel:
     """A launch as CUDA C++.
 
     Attributes:
-        text: of its functions, whose names no other kernel has.
-        grids: of each function; they can run in any order.
-        arguments: of all functions: numbers of operands, then those of outputs, counted on.
+        text: source of its functions, whose names no other kernel has.
+        grids: geometry of each function; the functions can run in any order.
+        arguments: arguments of every function, as numbers of operands; outputs are numbered after
+            operands.
     """
 
     text: str
@@ -49,37 +51,37 @@ class CudaKernel:
 
 
 class CudaLauncher(AbsentLauncher):
-    """Generates kernels of bodies of operators that have an index function."""
+    """A launcher that generates kernels of bodies whose operators have an index function."""
 
     name = CUDA
 
     def version(self) -> str:
-        """Of what generates: another one may round otherwise."""
+        """Return the version of the generator; another version may round differently."""
         return f"{CUDA} {digest()}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
         """Generate the kernels of all launches.
 
         Raises:
-            RuntimeFailed: of one none can be generated.
+            RuntimeFailed: no kernel can be generated for a launch.
         """
         for launch in launches:
             cuda_kernel(launch, buffers)
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """None: values between the operators are in registers and in shared memory."""
+        """Return 0: values between the operators are in registers and in shared memory."""
         return 0
 
 
 def cuda_kernel(launch: Launch, buffers: Mapping[str, Buffer]) -> CudaKernel:
-    """The kernel of a launch; that of an equal body on equal memory is the same.
+    """Return the kernel of a launch; equal bodies on equal layouts have the same kernel.
 
     Raises:
-        RuntimeFailed: none can be generated.
+        RuntimeFailed: no kernel can be generated.
     """
     touched = [buffers[name] for name in (*launch.reads, *launch.writes)]
     strides = tuple(one.strides for one in touched)
-    # Memory of its own is aligned for everything.
+    # A buffer that is no view is aligned for the widest access.
     aligned = tuple(gcd(_WIDEST, one.offset) if one.base else _WIDEST for one in touched)
     try:
         return _generated(launch.body, strides, aligned)
@@ -108,7 +110,7 @@ def _generated(body: Kernel, strides: Strides, aligned: tuple[int, ...]) -> Cuda
 
 
 def has_cuda_kernel(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> bool:
-    """Whether a kernel can be generated of some nodes of literal sizes."""
+    """Return whether a kernel can be generated from some nodes of literal sizes."""
     try:
         built(graph, nodes, outputs, target="gpu")
     except Unfit:

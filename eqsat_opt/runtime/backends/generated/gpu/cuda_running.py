@@ -1,4 +1,4 @@
-"""Generated CUDA kernels on a GPU: compiled by NVRTC, all of a plan together, and launched."""
+"""Generated CUDA kernels on a GPU: all kernels of a plan are compiled together by NVRTC."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["CudaRunner"]
 
 
 class CudaRunner(CudaLauncher):
-    """Compiles and launches the kernels of one plan.
+    """A launcher that compiles and launches the kernels of one plan.
 
     Args:
-        device: that runs them.
+        device: the device that runs them.
     """
 
     def __init__(self, device: CudaDevice) -> None:
@@ -26,13 +26,16 @@ class CudaRunner(CudaLauncher):
         self._functions: Callable[..., Callable[[], object]] | None = None
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Compile."""
+        """Compile the kernels of all launches together."""
         self._buffers = buffers
         texts = dict.fromkeys(cuda_kernel(launch, buffers).text for launch in launches)
         self._functions = self._device.compiled(cuda_source(list(texts)))
 
     def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:
-        """The launches of a kernel's functions on this memory; those of nothing are left out."""
+        """Return a callable that launches a kernel's functions on this memory.
+
+        Functions with empty grids are left out.
+        """
         assert self._functions is not None, "launches are prepared before one is built"
         kernel = cuda_kernel(launch, self._buffers)
         arrays = (*bound.reads, *bound.writes)
