@@ -1,8 +1,8 @@
 """Certification of rules: the levels of verification, one on top of the other, in parallel.
 
-Level 1 evaluates a rule exactly at small instances and refutes what is wrong. Level 2 proves it for
-all sizes. Level 3 derives what could not be proven from rules that were. It stands above `rules`
-because derivations run in the e-graph.
+Level 1 evaluates a rule exactly at small instances and refutes wrong rules. Level 2 proves it for
+all sizes. Level 3 derives unproven rules from proven ones. Derivations run in the e-graph, so this
+module is layered above `rules`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["LEVELS", "Outcome", "SerialExecutor", "verify", "write_book"]
 
 LEVELS = (1, 2, 3)
 _PROOF_LIMIT_S = 3.0
-"""Work per scenario of a proof, as seconds of an idle core."""
+"""Limit of the work per scenario of a proof, in seconds of an idle core."""
 T = TypeVar("T")
 Progress = Callable[[int, int, str], None]
-"""Called with the number of finished steps, of all steps so far, and what was finished."""
+"""Called with the number of finished steps, of all steps so far, and the finished step."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Outcome:
     """The outcome of verifying one rule.
 
     Attributes:
-        rule: as given.
-        certificate: what it earned; ``None`` if it was refuted.
-        error: why it was refused.
-        notes: what could not be redone.
+        rule: the rule, as given.
+        certificate: the certificate that it earned; ``None`` if it was refuted.
+        error: the refutation; ``None`` if there is none.
+        notes: remarks on proofs that could not be redone.
         time_s: seconds of work, over all levels.
     """
 
@@ -56,10 +56,10 @@ class Outcome:
 
 
 class SerialExecutor(Executor):
-    """Runs everything at once in the calling thread."""
+    """An executor that runs each call at once, in the calling thread."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run ``fn`` now."""
+        """Run ``fn`` now and return its finished future."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -68,7 +68,7 @@ class SerialExecutor(Executor):
         return future
 
 
-# What runs in a worker: arguments and results are plain data ------------------------------------
+# Work of a worker process: arguments and results are plain data ---------------------------------
 
 
 def _exact(rule: Rule, thorough: bool) -> tuple[Certificate | None, RuleRefuted | None, float]:
@@ -84,7 +84,7 @@ def _exact(rule: Rule, thorough: bool) -> tuple[Certificate | None, RuleRefuted 
 
 
 def _prove(rule: Rule) -> tuple[str, str, str, float]:
-    """Status, scope, reason and seconds; the status is ``missing`` where z3 is not installed."""
+    """Return status, scope, reason and seconds; the status is ``missing`` without z3."""
     start = time.perf_counter()
     try:
         from eqsat_opt.proving.proof import prove
@@ -96,7 +96,7 @@ def _prove(rule: Rule) -> tuple[str, str, str, float]:
 
 
 def _derive(rule: Rule, axioms: Sequence[Rule]) -> tuple[tuple[str, ...] | None, str, float]:
-    """Axioms used, or ``None``; scope; seconds."""
+    """Return the axioms used (``None`` if underivable), the scope and the seconds."""
     from eqsat_opt.egraph.derivation.derive import derive
 
     start = time.perf_counter()
@@ -120,7 +120,7 @@ def _derive(rule: Rule, axioms: Sequence[Rule]) -> tuple[tuple[str, ...] | None,
 
 
 class _Steps:
-    """Runs one function on many rules and reports progress."""
+    """A runner of one function on many rules, which reports progress."""
 
     def __init__(self, executor: Executor, progress: Progress | None) -> None:
         self._executor = executor
@@ -157,12 +157,12 @@ def verify(
     """Verify rules up to a level.
 
     Args:
-        rules: to verify; names are distinct.
+        rules: the rules to verify, with distinct names.
         level: 1, 2 or 3.
-        executor: where to work; any of `concurrent.futures`, by default this thread.
+        executor: any executor of `concurrent.futures`; by default the work runs in this thread.
         progress: called after each step.
-        known: certificates from before; their proofs count where z3 is missing or level is 1.
-        axioms: what level 3 may use; by default the given rules that reached level 2.
+        known: earlier certificates; their proofs count where z3 is missing or the level is 1.
+        axioms: rules that level 3 may use; by default the given rules that reached level 2.
 
     Returns:
         One outcome per rule, in the order given.
@@ -171,7 +171,7 @@ def verify(
     known = known or {}
     steps = _Steps(executor or SerialExecutor(), progress)
     thorough = {rule.name for rule in rules if not _may_be_proven(rule, level, known)}
-    # The longest first, so that no worker is left with one of them at the end.
+    # The slowest rules start first, so that no worker is left with a slow one at the end.
     longest_first = sorted(rules, key=lambda rule: rule.name not in thorough)
     exact = steps("checked", {r.name: (_exact, (r, r.name in thorough)) for r in longest_first})
     times = {name: taken for name, (_, _, taken) in exact.items()}
@@ -221,7 +221,7 @@ def _to_level_2(
 
 
 def _may_be_proven(rule: Rule, level: int, known: Mapping[str, Certificate]) -> bool:
-    """Whether a proof is likely, so that a few instances are enough."""
+    """Return whether a proof is likely, so that a few instances are enough."""
     before = known.get(rule.name)
     if before is None or why_invalid(rule, before):
         return level >= 2
@@ -235,7 +235,7 @@ def _look_harder(
     steps: _Steps,
     times: dict[str, float],
 ) -> None:
-    """Evaluate the rules that no proof covers at many more instances, their only evidence."""
+    """Evaluate rules without a proof at many more instances, which are their only evidence."""
     unproven = [rule for rule in rules if certificates[rule.name].level == 1]
     found = steps("checked", {rule.name: (_exact, (rule, True)) for rule in unproven})
     for name, (certificate, error, taken) in found.items():
@@ -254,7 +254,7 @@ def _keep_proofs(
     known: Mapping[str, Certificate],
     notes: dict[str, list[str]],
 ) -> None:
-    """Keep levels that were reached before and not tried now, if nothing has changed."""
+    """Keep levels that were reached before and are not tried now, if nothing has changed."""
     for rule in rules:
         before, now = known.get(rule.name), certificates[rule.name]
         if before is None or before.level <= 1 or why_invalid(rule, before) or now.level < 1:
@@ -285,9 +285,10 @@ def _to_level_3(
 
 
 def write_book(outcomes: Iterable[Outcome]) -> list[str]:
-    """Write the certificates of rules of the book beside it; others of a family stay as they are.
+    """Write the certificates of the book's rules beside the book.
 
-    The manifest of what they rest on is written anew beside them.
+    In a file that is written, rules without an outcome keep their earlier certificates. The
+    manifest of the sources that certificates depend on is rewritten beside them.
 
     Returns:
         The files of certificates that were written.

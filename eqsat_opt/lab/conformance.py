@@ -25,12 +25,12 @@ __all__ = ["Conformance", "Progress", "Verdict", "classify"]
 
 Status = Literal["derived", "refuted", "open"]
 Progress = Callable[[int, int, str], None]
-"""Called with the number of rules done, of all rules, and the name of the last one."""
+"""Called with the number of rules done, the number of all rules, and the name of the last one."""
 
 GROUP_CONDITION = "group = 1 on every convolution of the left side"
 _ITERATIONS = 4
 _INSTANCES = 2
-"""Typings per rule: with two, one at least has several groups."""
+"""Typings per rule: with two, at least one has several groups."""
 _KERNELS = (1, 3)
 _POINTS = 30
 
@@ -40,14 +40,14 @@ class Verdict:
     """The verdict on one rule.
 
     Attributes:
-        rule: in our language, the ordinary reading; what an import may load if it is derived.
-        text: as the file has it.
+        rule: the ordinary reading in our language; an import may load it if it is derived.
+        text: the rule as the file has it.
         status: ``derived``, ``refuted``, or ``open`` where neither succeeded.
-        derivation: if derived.
+        derivation: the derivation, if derived.
         refutation: if refuted, a small instance at which the sides differ.
-        any_group: the same of the reading that matches convolutions of any group; ``None`` for a
-            rule whose left side has none.
-        any_group_refutation: if that reading is refuted.
+        any_group: status of the reading that matches convolutions of any group; ``None`` for a rule
+            whose left side has none.
+        any_group_refutation: the refutation of that reading, if refuted.
     """
 
     rule: Rule
@@ -60,7 +60,7 @@ class Verdict:
 
     @property
     def condition(self) -> str | None:
-        """What a derived rule needs beyond TASO's matcher, if anything."""
+        """The condition that a derived rule needs beyond TASO's matcher, if there is one."""
         needed = self.status == "derived" and self.any_group == "refuted"
         return GROUP_CONDITION if needed else None
 
@@ -76,7 +76,7 @@ class Verdict:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values for JSON."""
         derivation = self.derivation
         return {
             "rule": self.rule.name,
@@ -95,7 +95,7 @@ class Verdict:
 def _plain(refutation: Refutation | None) -> dict[str, str] | None:
     if refutation is None:
         return None
-    # The code evaluates both sides and fails, to be pasted into a test.
+    # The code evaluates both sides and fails, so it can be pasted into a test.
     return {"at": refutation.where, "reason": refutation.reason, "code": refutation.code}
 
 
@@ -104,8 +104,8 @@ class Conformance:
     """All verdicts.
 
     Attributes:
-        verdicts: in the order of the file.
-        hand_written: known wrong substitutions of other systems that are no part of the file.
+        verdicts: verdicts in the order of the file.
+        hand_written: known wrong substitutions of other systems that are not in the file.
         time_s: seconds for everything.
     """
 
@@ -114,7 +114,7 @@ class Conformance:
     time_s: float
 
     def count(self, status: Status) -> int:
-        """How many rules of the file have this status."""
+        """Return the number of rules of the file that have this status."""
         return sum(verdict.status == status for verdict in self.verdicts)
 
     @property
@@ -144,7 +144,7 @@ class Conformance:
         return "\n".join([*map(str, (*self.verdicts, *self.hand_written)), self.summary])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values for JSON."""
         return {
             "rules": len(self.verdicts),
             **{status: self.count(status) for status in ("derived", "refuted", "open")},
@@ -156,9 +156,9 @@ class Conformance:
 
 
 def _refutation(rules: Sequence[Rule]) -> Refutation | None:
-    """The first instance at which one of ``rules`` fails."""
+    """Return the first instance at which one of ``rules`` fails; ``None`` if there is none."""
     for rule in rules:
-        # With a kernel of 1 the first counterexample is small enough.
+        # A kernel of extent 1 comes first, so the first counterexample is small enough.
         refutation = check_rule(rule, max_points=_POINTS, minimise=False).refutation
         if refutation is not None:
             return refutation
@@ -181,7 +181,7 @@ def _verdict(prover: Prover, rule: TasoRule) -> Verdict:
     any_group: Status | None = None
     grouped: Refutation | None = None
     if any(op.kind == "conv" for op in rule.source):
-        # One group is among any, so a counterexample stays one.
+        # A single group is one case of any group, so a counterexample also refutes that reading.
         any_group, grouped = status, refutation
         if status != "refuted":
             _, grouped, any_group = _settled(prover, rule, Groups.ANY)
@@ -205,15 +205,15 @@ def _hand_written(rule: Rule) -> Verdict:
 def classify(
     source: str | Path | Sequence[TasoRule], *, progress: Progress | None = None
 ) -> Conformance:
-    """Derive or refute every rule of a substitution file, and refuse the hand-written ones.
+    """Derive or refute every rule of a substitution file, and refute the hand-written ones.
 
     Args:
         source: a file in TASO's format, or rules read from one.
         progress: called after each rule.
 
     Raises:
-        RuleError: the file is not intact or holds a rule that cannot be made explicit; then
-            nothing is classified.
+        RuleError: the file is not intact or holds a rule that cannot be made explicit; then nothing
+            is classified.
     """
     start = time.perf_counter()
     rules = read_taso(source) if isinstance(source, str | Path) else tuple(source)

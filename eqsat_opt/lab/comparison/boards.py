@@ -1,4 +1,4 @@
-"""Measures whole outcomes on this processor: in a session of onnxruntime, or on streams."""
+"""Boards that measure outcomes on this processor: in an onnxruntime session, or on streams."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ from eqsat_opt.runtime.plan.constants import Tensors
 __all__ = ["OrtBoard", "ThreadedBoard"]
 
 _LEAST_NOISE = 0.02
-"""Relative: closer than this two measurements need not agree (`eqsat_opt.runtime.measure`)."""
+"""Least relative noise: repeated measurements may differ by this much
+(`eqsat_opt.runtime.measure`)."""
 
 
 @dataclass(frozen=True)
 class OrtBoard:
-    """This machine: a graph runs in a session, which fuses, orders and places kernels by itself.
+    """A board that runs a graph in a session of onnxruntime on this machine.
+
+    The session fuses, orders and places kernels by itself.
 
     Attributes:
-        threads: of the session.
-        sizes: of symbolic dimensions.
-        budget_s: of one measurement.
+        threads: threads of the session.
+        sizes: sizes of symbolic dimensions.
+        budget_s: seconds for one measurement.
     """
 
     tells_backends: ClassVar[bool] = False
@@ -42,7 +45,9 @@ class OrtBoard:
     budget_s: float = 0.3
 
     def measure(self, outcome: Outcome) -> Reading:
-        """The fastest of many runs; noise is how far most of the faster ones are from it.
+        """Return the time of the fastest of many runs.
+
+        The noise is twice the relative distance of the 20th percentile from it, and at least 2%.
 
         Raises:
             RuntimeFailed: onnxruntime refuses the graph.
@@ -56,12 +61,12 @@ class OrtBoard:
 
 @dataclass(frozen=True)
 class ThreadedBoard:
-    """This machine: a plan runs each kernel on the stream that the outcome names.
+    """A board that runs a plan on this machine, each kernel on the stream that the outcome names.
 
     Attributes:
-        tensors: that the model stores.
-        sizes: of symbolic dimensions.
-        budget_s: of one measurement.
+        tensors: the tensors that the model stores.
+        sizes: sizes of symbolic dimensions.
+        budget_s: seconds for one measurement.
     """
 
     tells_backends: ClassVar[bool] = True
@@ -71,10 +76,12 @@ class ThreadedBoard:
     budget_s: float = 0.3
 
     def measure(self, outcome: Outcome) -> Reading:
-        """The fastest of many runs; noise is how far most of the faster ones are from it.
+        """Return the time of the fastest of many runs.
+
+        The noise is twice the relative distance of the 20th percentile from it, and at least 2%.
 
         Raises:
-            RuntimeFailed: it cannot stand in a plan, or a backend refuses a kernel.
+            RuntimeFailed: the outcome has no plan, or a backend refuses a kernel.
         """
         try:
             plan = planned(outcome, self.tensors, sizes=self.sizes)

@@ -1,4 +1,4 @@
-"""One method on one model: same graph, same rules and same prices for each of them.
+"""Runs of one method on one model: every method gets the same graph, rules and prices.
 
 Every method starts from the same graph of single operators and is judged by one function on the
 graph that it returns, whose outputs are compared with those of the model.
@@ -66,16 +66,17 @@ _WARM_UP_GRAPHS = 20
 
 @dataclass(frozen=True)
 class Subject:
-    """What the methods of a comparison work on.
+    """The model and everything else that the methods of a comparison share.
 
     Attributes:
-        graph: normalised.
-        rules: general equations, which are for derivations, are left out.
-        given_sizes: of symbolic dimensions; others get an assumed one for pricing.
-        pricer: that measures; ``None`` for the profile of a device, or the roofline.
-        threads: of whole graphs that are measured here, and so the most streams.
-        tensors: that the model stores, of which plans are made; without, graphs are not measured
-            on streams.
+        graph: the normalised model.
+        rules: the rules; general equations, which only serve derivations, are not read.
+        given_sizes: sizes of symbolic dimensions; other dimensions get an assumed size for pricing.
+        pricer: the pricer that measures; ``None`` for the profile of a device, or the roofline.
+        threads: threads for whole graphs that are measured here, and so the largest number of
+            streams.
+        tensors: the tensors that the model stores, from which plans are made; without them graphs
+            cannot be measured on streams.
     """
 
     graph: Graph
@@ -87,7 +88,7 @@ class Subject:
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Of all symbolic dimensions."""
+        """Sizes of all symbolic dimensions."""
         return Sizes.of(self.graph, self.given_sizes)
 
     @cached_property
@@ -98,7 +99,7 @@ class Subject:
 
 @dataclass
 class _Clock:
-    """Prices kernels, and counts the time of measuring separately from that of searching."""
+    """A pricer of kernels that counts the time of measuring separately from that of searching."""
 
     pricer: AnyPricer | None
     measuring_s: float = 0.0
@@ -117,12 +118,12 @@ class _Clock:
         return self.pricer.price(offer)
 
     def measured(self, seconds: float) -> None:
-        """Count time that passed while kernels were measured."""
+        """Add seconds that passed while kernels were measured."""
         self.measuring_s += seconds
 
     @contextmanager
     def seconds(self) -> Iterator[None]:
-        """Takes the time of the block, without measuring, which another process does."""
+        """Time the block; measuring, which another process does, is left out."""
         start, cpu, before = time.perf_counter(), time.process_time(), self.measuring_s
         yield
         self.cpu_s = time.process_time() - cpu
@@ -136,7 +137,7 @@ def _n_running(graph: Graph) -> int:
 def _framed(
     subject: Subject, settings: CompareSettings, clock: _Clock, *, graph: Graph, rules: bool
 ) -> Frame:
-    """A frame of its own for each method, so that none profits from what another has computed."""
+    """Build a separate frame for a method, so that it cannot reuse results of another method."""
     profile = settings.profile
     device: SearchPricer = Usual(clock.price)
     backends: Sequence[Backend] = ()
@@ -247,7 +248,7 @@ def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def priced(subject: Subject, settings: CompareSettings) -> Original:
-    """What a model costs as it is."""
+    """Return the cost of the original model."""
     return _priced(subject, settings, _Clock(subject.pricer))
 
 
@@ -290,9 +291,9 @@ def run_method(
 
 
 def warm_up(method: str, subject: Subject, settings: CompareSettings, seed: int) -> None:
-    """Load what the method loads and compile its rules, by running it on a model of its own.
+    """Run the method on a tiny model, so that its libraries are loaded and its rules compiled.
 
-    A method that fails on this one may do well on another, so nothing is said of it.
+    Failures are ignored: a method that fails on the tiny model may succeed on another one.
     """
     tiny = normalise(import_model(load_model(onnx.parser.parse_model(_WARM_UP))))
     limited = replace(settings, budget=SearchBudget(_WARM_UP_GRAPHS, cpu_s=settings.budget.cpu_s))
@@ -301,7 +302,7 @@ def warm_up(method: str, subject: Subject, settings: CompareSettings, seed: int)
 
 
 def prices_text(settings: CompareSettings, pricer: AnyPricer | None) -> str:
-    """What prices are of, and where a model of energy is from."""
+    """Return the source of the prices, and of the model of energy if there is one."""
     if settings.profile is not None:
         told = energy_text(settings.profile.energy)
         return f"analytic {settings.profile.name}" + (f" (energy {told})" if told else "")

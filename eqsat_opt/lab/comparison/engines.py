@@ -22,10 +22,10 @@ class Engine(Protocol):
     """A method on an e-graph: a frozen dataclass of its parameters.
 
     Attributes:
-        name: as the command line calls it.
-        exact: whether it proves its result where its budget is not spent.
-        extract: how a graph is taken out.
-        trials: substitutions that are tried after extraction where no sum is what is minimised.
+        name: name on the command line.
+        exact: whether the method proves its result unless its budget is spent.
+        extract: the method of extraction.
+        trials: substitutions that are tried after extraction where the objective is no sum.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -39,7 +39,7 @@ class Engine(Protocol):
     def trials(self) -> int: ...
 
     def saturate(self, graph: Graph, rules: Sequence[Rule], budget: Budget) -> Saturation:
-        """The e-graph of a model."""
+        """Saturate the e-graph of a model."""
 
 
 def _check_extractor(extract: str) -> None:
@@ -59,7 +59,7 @@ _IN_PLACE_OF: Mapping[str, tuple[str, ...]] = {
 
 
 def _laws(rules: Sequence[Rule]) -> list[Rule]:
-    """The laws in place of rules that merge siblings, as far as they are not among the rules."""
+    """Return the laws that replace rules that merge siblings and are not among the rules."""
     known, given = standings(), {rule.base for rule in rules}
     names = dict.fromkeys(law for rule in rules for law in _IN_PLACE_OF.get(rule.base, ()))
     return [known[name].rule for name in names if name not in given and not known[name].obstacle]
@@ -70,10 +70,12 @@ class EqSat:
     """Equality saturation and exact extraction.
 
     Attributes:
-        extract: ``exact``, or ``greedy`` without search and without the model as a start.
-        seeds: whether siblings can merge; rules of several roots that merge them do not run.
-        trials: on streams, substitutions that are tried from the best extracted graph on, and from
-            the original: no sum that is extracted for knows how kernels share a device. 0 for none.
+        extract: ``exact``; or ``greedy``, without search and without the model as an incumbent.
+        seeds: whether siblings can merge by equations of the loader; rules of several roots that
+            merge siblings do not run.
+        trials: substitutions that are tried from the best extracted graph and from the original on
+            streams, where no sum that is extracted for models how kernels share a device. 0 for
+            none.
     """
 
     name: ClassVar[str] = "eqsat"
@@ -89,7 +91,11 @@ class EqSat:
             raise OptionError(f"trials is {self.trials}; give a count, or 0 for none")
 
     def saturate(self, graph: Graph, rules: Sequence[Rule], budget: Budget) -> Saturation:
-        """All rules; for those that merge siblings equations of the loader, and laws of slices."""
+        """Saturate with all rules.
+
+        If siblings may merge, equations of the loader and laws of slices replace the rules that
+        merge them.
+        """
         if not self.seeds:
             return saturate(graph, rules, budget, seeds=NO_SEEDS)
         return saturate(graph, [*rules, *_laws(rules)], budget)
@@ -100,9 +106,9 @@ class Tensat:
     """Equality saturation with rules of several roots by products (Yang et al., MLSys 2021).
 
     Attributes:
-        rounds: in which products are taken: the paper's k.
+        rounds: rounds in which products are taken: the paper's k.
         filter: whether products that would close a cycle are left out.
-        extract: ``exact``, as its integer program, or ``greedy``.
+        extract: ``exact``, as the paper's integer program, or ``greedy``.
     """
 
     name: ClassVar[str] = "tensat"
@@ -119,7 +125,7 @@ class Tensat:
             raise OptionError(f"rounds is {self.rounds}; give a number of rounds, or 0 for none")
 
     def saturate(self, graph: Graph, rules: Sequence[Rule], budget: Budget) -> Saturation:
-        """Rules of one root to the end, then a product; and so on."""
+        """Saturate with single-root rules, then alternate between products and saturation."""
         lowered = lower(graph)
         joint, others = of_several_roots(rules)
         products = Products(lowered, joint, most=budget.nodes, filters=self.filter)
@@ -129,7 +135,7 @@ class Tensat:
                 break
             eclasses, report = saturate_terms(lowered, others, budget, seeds=products.seeds)
         else:
-            # A further round might find more.
+            # The loop did not end early, so a further round might find more.
             if joint and report.stopped_by == "saturated":
                 report = replace(report, stopped_by="iterations")
         matches = {**report.matches, **products.applied}
@@ -137,4 +143,4 @@ class Tensat:
 
 
 ENGINES: Mapping[str, type[Engine]] = {EqSat.name: EqSat, Tensat.name: Tensat}
-"""By name."""
+"""Name to class of each method on an e-graph."""

@@ -1,7 +1,7 @@
 """Kernels of several backends of this processor, measured side by side.
 
-What a backend runs inside a session of onnxruntime and what it launches beside one go by one name,
-as users and plans know it.
+A backend may run kernels inside a session of onnxruntime and launch others beside one. Both kinds
+go by one name here, the name that users and plans know.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 ALL = "all"
-"""Stands for every backend that is installed."""
+"""The name that selects every installed backend."""
 
 _OWN = {
     "ort": ("ort",),
@@ -48,24 +48,24 @@ _OWN = {
 
 
 class Placing(Protocol):
-    """What settings say of backends."""
+    """The settings that choose backends."""
 
     @property
     def backends(self) -> Sequence[str]:
-        """Those that were asked for."""
+        """The backends that were asked for."""
 
     @property
     def placing(self) -> Sequence[str]:
-        """Those whose kernels are priced."""
+        """The backends whose kernels are priced."""
 
 
 def sources_of(backend: str) -> tuple[str, ...]:
-    """The names under which the kernels of a backend are priced."""
+    """Return the names under which the kernels of a backend are priced."""
     return _OWN.get(backend, (backend,))
 
 
 def priced_sources(settings: Placing, threads: int) -> tuple[str, ...]:
-    """The sources of all kernels that are measured with a number of threads.
+    """Return the sources of all kernels that are measured with a number of threads.
 
     Raises:
         OptionError: a backend that was asked for runs on one thread only.
@@ -83,7 +83,7 @@ def priced_sources(settings: Placing, threads: int) -> tuple[str, ...]:
 
 
 def chosen_backends(given: Sequence[str]) -> tuple[str, ...]:
-    """The backends of names, `ALL` among them, onnxruntime first since it runs everything.
+    """Return the named backends, `ALL` expanded; onnxruntime comes first since it runs everything.
 
     Raises:
         OptionError: there is no such backend, or it cannot be used here.
@@ -99,7 +99,7 @@ def chosen_backends(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def _missing(backend: str) -> str:
-    """Why a backend cannot be used here; empty if it can."""
+    """Return why a backend cannot be used here; empty if it can."""
     try:
         for one in sources_of(backend):
             load_backend(one).version()
@@ -110,11 +110,11 @@ def _missing(backend: str) -> str:
 
 @dataclass(frozen=True)
 class Installed:
-    """The ways of several backends to run a kernel, as a search's pricer.
+    """A pricer for searches that offers the kernels of several backends.
 
     Attributes:
-        offered: tells all offers by the names of their sources.
-        spent: is told the seconds that measuring took.
+        offered: prices all offers, under the names of their sources.
+        spent: called with the seconds that measuring took.
     """
 
     offered: Offered
@@ -126,7 +126,7 @@ class Installed:
         return self.offered.metrics
 
     def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
-        """One for each backend and algorithm that could be measured."""
+        """Return one quote for each backend and algorithm that could be measured."""
         begun = time.perf_counter()
         found = self.offered.quotes(kernel)
         self.spent(time.perf_counter() - begun)
@@ -134,7 +134,7 @@ class Installed:
 
 
 def known_as(backends: Sequence[Backend]) -> tuple[Backend, ...]:
-    """The sources of kernels under the names of their backends."""
+    """Return the sources of kernels, renamed to their backends."""
     return tuple(_Named(one, _plain(one.name)) for one in backends)
 
 
@@ -144,7 +144,7 @@ def _plain(source: str) -> str:
 
 @dataclass(frozen=True)
 class _Named:
-    """A backend by another name."""
+    """A source of kernels under the name of its backend."""
 
     source: Backend
     name: str

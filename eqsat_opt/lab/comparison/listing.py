@@ -1,4 +1,4 @@
-"""What can be compared: methods with their parameters and sources, devices, rule sets."""
+"""A listing of what can be compared: methods, their parameters and sources, devices, rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eqsat_opt.runtime.devices.profile import load_profile, profile_names
 __all__ = ["DeviceFacts", "Listing", "MethodFacts", "Parameter", "listing"]
 
 _PAPER = re.compile(r"[A-Z][\w-]+ et al\.,[^.;:()]*?\b20\d\d\b(?:, §\d+(?:\.\d+)*)?")
-"""How the docstring of a search names its source."""
+"""The citation in the docstring of a search."""
 
 _ATTRIBUTE = re.compile(r"\n {4}(?: {4})?(\w+): (.*?)(?=\n {4}(?: {4})?\w+: |\n\n|\Z)", re.DOTALL)
 
@@ -33,10 +33,10 @@ class Parameter:
     """A parameter of a method.
 
     Attributes:
-        name: as ``--set METHOD.NAME=VALUE`` has it.
-        default: value.
-        choices: texts that it may be; empty for numbers.
-        meaning: in words.
+        name: name in ``--set METHOD.NAME=VALUE``.
+        default: default value.
+        choices: accepted texts; empty for numbers.
+        meaning: description of the parameter.
     """
 
     name: str
@@ -50,12 +50,12 @@ class MethodFacts:
     """A method.
 
     Attributes:
-        name: as ``--methods`` has it.
-        title: what it is.
-        source: where it was published; empty where its docstring does not say.
-        exact: whether it proves its result where its budget is not spent.
-        parameters: that ``--set`` changes.
-        trouble: why it cannot be used; empty if it can.
+        name: name in ``--methods``.
+        title: what the method does, in one line.
+        source: the publication; empty where the docstring of the method cites none.
+        exact: whether the method proves its result unless its budget is spent.
+        parameters: parameters that ``--set`` changes.
+        trouble: why the method cannot be used; empty if it can.
     """
 
     name: str
@@ -71,9 +71,9 @@ class DeviceFacts:
     """A device whose profile ships.
 
     Attributes:
-        name: as ``--device`` has it.
-        title: of the product.
-        metrics: that its kernels are priced in.
+        name: name in ``--device``.
+        title: name of the product.
+        metrics: metrics in which its kernels are priced.
     """
 
     name: str
@@ -83,14 +83,14 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class Listing:
-    """All of it.
+    """All methods, devices and rules of this installation.
 
     Attributes:
-        methods: the e-graph first.
-        devices: whose profiles ship.
+        methods: all methods, those on the e-graph first.
+        devices: devices whose profiles ship.
         rule_sets: names of published sets.
-        families: of the book, to the number of their rules.
-        rulebooks: that packages have installed.
+        families: family of the book to the number of its rules.
+        rulebooks: rulebooks that packages have installed.
     """
 
     methods: tuple[MethodFacts, ...]
@@ -100,12 +100,12 @@ class Listing:
     rulebooks: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 def listing() -> Listing:
-    """What there is in this installation."""
+    """Return everything that this installation can compare."""
     pricers = (ProfilePricer(load_profile(name)) for name in profile_names())
     return Listing(
         methods=tuple(map(_method, method_names())),
@@ -129,7 +129,7 @@ def _method(name: str) -> MethodFacts:
     except OptionError as error:
         return MethodFacts(name, "", "", exact=False, trouble=str(error))
     own = inspect.getdoc(kind) or ""
-    # Searches have a module each, methods on an e-graph one together.
+    # Searches have a module each; the methods on an e-graph share one.
     module = "" if name in ENGINES else getattr(sys.modules[kind.__module__], "__doc__", None) or ""
     told = " ".join(module.split())
     paper = _PAPER.search(told) or _PAPER.search(" ".join(own.split()))

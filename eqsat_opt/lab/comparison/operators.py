@@ -15,10 +15,11 @@ _NO_LIMIT = 1 << 62
 
 
 def operator_graph(lowered: Lowered) -> Graph:
-    """The terms that the e-graph starts from, as a graph.
+    """Return the terms that the e-graph starts from, as a graph.
 
-    A convolution's bias is an addition, a long concatenation a chain of binary ones, a uniform
-    constant a scalar literal. So rules meet the same operators in a search and in the e-graph.
+    The bias of a convolution is an addition, a long concatenation a chain of binary ones, and a
+    uniform constant a scalar literal. So rules meet the same operators in a search and in the
+    e-graph.
     """
     graph = lowered.graph
     writer = GraphWriter(graph, taken=lowered.constants)
@@ -52,7 +53,10 @@ def operator_graph(lowered: Lowered) -> Graph:
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """The same graph with constants for all that is known at compile time, evaluated on loading."""
+    """Return the graph with constants for all values that are known at compile time.
+
+    Each constant is evaluated on loading.
+    """
     constants = dict(graph.constants)
     nodes = []
     for node in graph.nodes:

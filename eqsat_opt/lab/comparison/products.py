@@ -1,13 +1,13 @@
 """Rules of several roots on an e-graph, as TENSAT applies them (Yang et al., MLSys 2021, §4).
 
-The matches of each root are listed, and their product is taken: of all combinations that agree on
-shared variables, those are applied whose right sides are well typed. What they add enters the
-e-graph as further terms and equations, from which it is saturated again.
+The matches of each root are listed, and their product is taken. A combination is applied if its
+matches agree on shared variables and its right sides are well typed. The results enter the e-graph
+as further terms and equations, and the e-graph is saturated again.
 
-A combination is left out if a value that it reads may be computed from one of the roots that it
-replaces, by any e-nodes: it would close a cycle. One pass over the e-graph tells this for all
+A combination is left out if a value that it reads may be computed, by any e-nodes, from one of the
+roots that it replaces: it would close a cycle. One pass over the e-graph decides this for all
 combinations of a round (the paper's efficient filter), so cycles that two combinations of a round
-close together remain; here the extraction never chooses one, so nothing is removed afterwards.
+close together remain. The extraction here never chooses a cycle, so nothing is removed afterwards.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from eqsat_opt.select.tiling.matching import Tiled
 __all__ = ["Products", "of_several_roots"]
 
 _CHOICES = 256
-"""Choices between e-nodes that are followed at one root."""
+"""Limit on the combinations of e-nodes that are followed at one root."""
 
 _APART = (Phase.RECOGNISE, Phase.DERIVATION)
 
 
 def of_several_roots(rules: Sequence[Rule]) -> tuple[list[Rule], list[Rule]]:
-    """Rules of several roots, in each direction, and the others."""
+    """Return the rules of several roots, in each direction, and the other rules."""
     joint = [rule for rule in rules if len(rule.lhs) > 1 and rule.phase not in _APART]
     return directed(joint), [rule for rule in rules if rule not in joint]
 
 
 class Products:
-    """What rules of several roots add to a model's e-graph, round after round.
+    """The terms and equations that rules of several roots add to a model's e-graph, round by round.
 
     Attributes:
         applied: rule to the number of its combinations that were applied.
-        cyclic: how many were left out because they would close a cycle.
+        cyclic: number of combinations that were left out because they would close a cycle.
     """
 
     def __init__(
         self, lowered: Lowered, rules: Sequence[Rule], *, most: int, filters: bool = True
     ) -> None:
-        """For a model and rules of several roots, read from left to right.
+        """Prepare to apply rules of several roots, read from left to right, to a model.
 
         Args:
             lowered: the model.
             rules: the rules.
-            most: terms that are added, at most.
+            most: limit on the number of terms that are added.
             filters: whether cycles are filtered.
         """
         self._seeder, self._rules = Seeder(lowered), rules
@@ -63,11 +63,11 @@ class Products:
 
     @property
     def seeds(self) -> Seeds:
-        """All that was added."""
+        """All terms and equations that were added."""
         return self._seeder.seeds
 
     def extend(self, eclasses: EClasses, deadline: Deadline) -> bool:
-        """One round, as long as there is time and room; whether it added anything."""
+        """Apply one round, as long as there is time and room; return whether it added anything."""
         before = len(self._seeder.equal)
         found = _Round(eclasses, self._seeder)
         for rule in self._rules:
@@ -108,7 +108,7 @@ class Products:
 
 
 class _Round:
-    """One e-graph: its matches, what depends on what, and a term for each class."""
+    """One e-graph with its matches, the dependences between classes, and a term for each class."""
 
     def __init__(self, eclasses: EClasses, seeder: Seeder) -> None:
         self._eclasses, self._seeder, self._host = eclasses, seeder, Tiled(eclasses)
@@ -119,7 +119,7 @@ class _Round:
             self._term.setdefault(cls, term)
 
     def combinations(self, rule: Rule) -> Iterator[tuple[Binding[int], ...]]:
-        """Of one match for each root, at different classes."""
+        """Yield combinations of one match for each root, at different classes."""
         running = [
             cls for cls in range(self._eclasses.n_classes) if not self._eclasses.is_const[cls]
         ]
@@ -130,14 +130,14 @@ class _Round:
         return joined(rule.lhs, lists)
 
     def closes(self, roots: Sequence[int], values: Iterable[int]) -> bool:
-        """Whether a value may be computed from a root."""
+        """Return whether a value may be computed from a root."""
         if self._below is None:
             self._below = _below(self._eclasses)
         mask = sum(1 << root for root in dict.fromkeys(roots))
         return any(self._below[value] & mask for value in values)
 
     def term(self, cls: int) -> int:
-        """The number of a term of a class: the model's own, or one that is added."""
+        """Return the number of a term of a class: the model's own, or a new one."""
         known = self._term.get(cls)
         if known is None:
             node = self._chosen[cls]
@@ -148,7 +148,7 @@ class _Round:
         return known
 
     def build(self, pattern: Term, values: Mapping[str, int], bindings: Bindings) -> int:
-        """The number of a right side."""
+        """Add the terms of a right side and return the number of its root."""
         if isinstance(pattern, Var):
             return self.term(values[pattern.name])
         assert isinstance(pattern, Apply)
@@ -158,7 +158,7 @@ class _Round:
 
 
 def _shallow(eclasses: EClasses) -> dict[int, int]:
-    """For each class an e-node, so that these close no cycle: one of the least depth."""
+    """Return an e-node of least depth for each class; the chosen e-nodes close no cycle."""
     chosen: dict[int, int] = {}
     waiting = list(range(eclasses.n_nodes))
     while waiting:
@@ -175,7 +175,7 @@ def _shallow(eclasses: EClasses) -> dict[int, int]:
 
 
 def _below(eclasses: EClasses) -> list[int]:
-    """Of each class the classes that it may be computed from, itself among them, as bits."""
+    """Return for each class the classes that it may be computed from, itself included, as bits."""
     below = [1 << cls for cls in range(eclasses.n_classes)]
     readers: list[set[int]] = [set() for _ in below]
     for node in range(eclasses.n_nodes):

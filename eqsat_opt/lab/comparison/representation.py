@@ -1,8 +1,8 @@
-"""Which graphs of a search the saturated e-graph represents, and by which rules others are left.
+"""Coverage of a search by the saturated e-graph, and the rules by which graphs leave it.
 
 A graph is represented if each of its operators is an e-node over the classes of its operands, up to
-its outputs, which are then in the classes of the model's. The e-graph does not run all rules as a
-search does: merges of siblings have equations in their place, and some rules run in windows.
+its outputs, which are then in the classes of the model's outputs. The e-graph does not run all
+rules as a search does: equations replace merges of siblings, and some rules run in windows.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["Coverage", "Represented", "covered_by", "visited"]
 
 @dataclass(frozen=True)
 class Coverage:
-    """Graphs that a search has met.
+    """The share of a search's graphs that the e-graph represents.
 
     Attributes:
-        graphs: how many.
-        represented: how many of them the e-graph represents.
-        left_by: rule to the number of graphs that are not, of which the first substitution that
+        graphs: number of graphs that the search has met.
+        represented: number of these that the e-graph represents.
+        left_by: rule to a number of unrepresented graphs: those where the first substitution that
             leads out of the e-graph is by this rule.
     """
 
@@ -39,7 +39,7 @@ class Coverage:
 
 
 class Represented:
-    """Looks graphs up in a saturated e-graph."""
+    """A lookup of graphs in a saturated e-graph."""
 
     def __init__(self, saturation: Saturation) -> None:
         lowered, eclasses = saturation.lowered, saturation.eclasses
@@ -61,13 +61,13 @@ class Represented:
     def _key(
         self, op: str, attrs: Attrs, children: tuple[int, ...]
     ) -> tuple[str, str, tuple[int, ...]]:
-        if op == OPAQUE:  # its number is another one elsewhere
+        if op == OPAQUE:  # The number of an opaque node is another one in the terms of a search.
             node = self._lowered.opaque[index_of(attrs)]
             return op, repr(node.outputs), children
-        return op, repr(attrs), children  # NaN differs from itself
+        return op, repr(attrs), children  # the text is equal where NaN differs from itself
 
     def has(self, graph: TermGraph, terms: Terms) -> bool:
-        """Whether a graph is represented."""
+        """Return whether a graph is represented."""
         found: dict[bytes, int] = {}
         for key in graph.order:
             cls = self._class(terms.known[key], terms, found)
@@ -89,12 +89,12 @@ class Represented:
 
 @dataclass
 class _Recorded(Frame):
-    """Remembers every graph that a search keeps."""
+    """A frame that remembers every graph that a search keeps."""
 
     seen: dict[bytes, State] = field(default_factory=dict, kw_only=True)
 
     def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
-        """As of any frame."""
+        """Apply the substitution as `Frame` does, and remember the resulting graph."""
         found = super().apply(state, substitution, trial)
         self.seen.setdefault(found.key, found)
         return found
@@ -103,7 +103,10 @@ class _Recorded(Frame):
 def visited(
     search: Search, frame: Frame, budget: Budget, seed: int = 0
 ) -> tuple[SearchResult, Terms, tuple[State, ...]]:
-    """Run a search: its result, and all graphs that it has kept, each once, the original first."""
+    """Run a search; return its result, its terms and the distinct graphs that it kept.
+
+    The original is the first of the graphs.
+    """
     given = {one.name: getattr(frame, one.name) for one in fields(Frame) if one.init}
     recorded = _Recorded(**given)
     recorded.seen[recorded.start.key] = recorded.start
@@ -112,7 +115,7 @@ def visited(
 
 
 def covered_by(saturation: Saturation, terms: Terms, states: Iterable[State]) -> Coverage:
-    """How many graphs an e-graph represents, and by which rules the others were reached."""
+    """Count the graphs that an e-graph represents, and the rules by which the others leave it."""
     known = Represented(saturation)
     answers: dict[bytes, bool] = {}
 

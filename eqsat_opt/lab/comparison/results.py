@@ -1,4 +1,4 @@
-"""What the methods of a comparison found, when, and at what expense."""
+"""Results of a comparison: the graphs that methods found, when, and at what expense."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ __all__ = [
 ]
 
 MOST_NOISE = 0.1
-"""How far the original of a race of streams, and the plan that also runs twice, may differ from
-themselves, relative. Beyond that the row is refused."""
+"""Largest relative difference between two runs of one entrant in a race of streams.
+
+It holds for the original and for the plan that also runs twice; beyond it the row is refused.
+"""
 
 _ROUNDING = 1e-9
-"""Relative difference of costs that is a rounding of sums."""
+"""Relative difference of costs that may be due to the rounding of sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,9 @@ class Moment:
     """A graph that a method had at `cost`, cheaper than all before.
 
     Attributes:
-        time_s: of the clock, since the method began.
-        cost: of the graph.
-        cpu_s: of the process, all its threads, since the method began.
+        time_s: wall-clock seconds since the method began.
+        cost: cost of the graph.
+        cpu_s: CPU seconds of the process, all its threads, since the method began.
     """
 
     time_s: float
@@ -51,7 +53,7 @@ class Moment:
 
 
 def descent(original: float, final: float, moments: Iterable[Moment]) -> tuple[Moment, ...]:
-    """How the cost fell, from that of the original to the final one, which is recomputed."""
+    """Trace how the cost fell from that of the original to the final one, which is recomputed."""
     trace = [Moment(0.0, original, 0.0)]
     for moment in moments:
         if moment.cost < trace[-1].cost * (1 - _ROUNDING):
@@ -60,7 +62,7 @@ def descent(original: float, final: float, moments: Iterable[Moment]) -> tuple[M
 
 
 def totals(outcome: Outcome) -> dict[str, float]:
-    """Metric to total over the kernels of a graph, of all that is told of each of them.
+    """Return metric to total over the kernels of a graph, for metrics that every kernel has.
 
     A peak, such as workspace, is the largest of all kernels.
     """
@@ -75,17 +77,18 @@ def totals(outcome: Outcome) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Original:
-    """The model as it came.
+    """The original model.
 
     Attributes:
-        cost: of it.
-        operators: that run, each a kernel of its own.
-        kernels: at the level of the comparison.
+        cost: cost of the model.
+        operators: number of operators that run, each as a kernel of its own.
+        kernels: number of kernels at the level of the comparison.
         metrics: metric to total.
-        n_rules: rules of the book that were read, both directions of one being one.
-        prices: ``roofline``, ``measured`` or ``analytic`` with the name of a profile, and
-            where its model of energy is from.
-        assumed_sizes: of symbolic dimensions that nobody gave a size, for pricing.
+        n_rules: rules of the book that were read; both directions of a rule count as one.
+        prices: ``roofline``, ``measured`` or ``analytic`` with the name of a profile, and the
+            source of its model of energy.
+        assumed_sizes: sizes that were assumed for pricing, by symbolic dimension, where none was
+            given.
     """
 
     cost: float
@@ -97,50 +100,50 @@ class Original:
     assumed_sizes: Mapping[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values for JSON."""
         return dict(self.__dict__)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Original:
-        """Inverse of `to_json`."""
+        """Build the model's figures from the result of `to_json`."""
         return cls(**value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodResult:
-    """What one run of a method found.
+    """The result of one run of a method.
 
     Attributes:
-        method: its name.
-        seed: of the run.
-        cost: of its graph, recomputed from the graph.
-        lower_bound: no graph that its e-graph holds costs less. The rules may reach cheaper ones
-            where `stopped_by` is not ``saturated``. ``None`` for a search, unless it is exact and
-            was exhausted.
-        stopped_by: why it ended; for the e-graph, why saturation did.
-        extraction: status of the extraction, of which ``optimal`` is proven; ``None`` for a search.
-        graphs: graphs visited, for a search.
-        tried: substitutions tried, for a search.
+        method: name of the method.
+        seed: seed of the run.
+        cost: cost of the graph that was found, recomputed from the graph.
+        lower_bound: no graph that the method's e-graph holds costs less. The rules may reach
+            cheaper ones where `stopped_by` is not ``saturated``. ``None`` for a search, unless it
+            is exact and was exhausted.
+        stopped_by: why the search ended; for the e-graph, why saturation did.
+        extraction: status of the extraction, ``optimal`` if it is proven; ``None`` for a search.
+        graphs: number of graphs visited, for a search.
+        tried: number of substitutions tried, for a search.
         compared: how often a left side was to be compared with an operator, for a search.
         enodes: size of the e-graph, where there is one.
-        operators: operators that run in its graph.
-        kernels: that run it.
-        metrics: metric to total over its kernels, of all that is told of each.
-        rules: rule to the number of its uses: nodes that it made, or steps that it took.
-        time_s: of the clock until it ended, without the time of measuring kernels; for the e-graph
-            that is when the result is proven, or its time is up.
-        cpu_s: of all threads of its process, over the same time.
-        measuring_s: of measuring kernels.
-        peak_bytes: most memory that its process held, libraries included; 0 where unknown.
+        operators: number of operators that run in the graph.
+        kernels: number of kernels that run the graph.
+        metrics: metric to total over the kernels, for metrics that every kernel has.
+        rules: rule to the number of its uses: nodes that it made, or steps in which it was applied.
+        time_s: wall-clock seconds until the method ended, without the time of measuring kernels;
+            the e-graph's method ends when the result is proven, or its time is up.
+        cpu_s: CPU seconds of all threads of the process, over the same time.
+        measuring_s: seconds of measuring kernels.
+        peak_bytes: peak memory of the process, libraries included; 0 where unknown.
         trace: how the cost fell, from that of the original on.
         max_error: largest difference to the model beyond rounding, per standard deviation of the
             output; ``None`` where nothing was compared.
-        why: what is wrong with its outputs; empty if nothing is.
-        model: file with its model; empty where none was written.
+        why: what is wrong with the outputs; empty if nothing is.
+        model: file with the model that was found; empty where none was written.
         plan: file with its plan; empty where none was written.
-        notes: what else its search tells.
-        structure: equal where two graphs compute in the same way, whatever the names.
-        outcome: the graph that it found, and its kernels.
+        notes: further remarks of the search.
+        structure: a digest, equal for two graphs that compute in the same way, whatever the names.
+        outcome: the graph that was found, and its kernels.
     """
 
     method: str
@@ -172,12 +175,12 @@ class MethodResult:
 
     @property
     def graph(self) -> Graph | None:
-        """The graph that it found."""
+        """The graph that was found."""
         return None if self.outcome is None else self.outcome.graph
 
     @property
     def status(self) -> str:
-        """Why it ended and, for the e-graph, what it proved."""
+        """Why the method ended and, for the e-graph, what it proved."""
         return f"{self.stopped_by}, {self.extraction}" if self.extraction else self.stopped_by
 
     @property
@@ -186,12 +189,12 @@ class MethodResult:
         return self.trace[-1].cpu_s
 
     def after_s(self, cost: float) -> float | None:
-        """CPU seconds until a graph of at most this cost, up to rounding; ``None`` if never."""
+        """Return CPU seconds until a graph cost at most this, up to rounding; ``None`` if never."""
         most = cost * (1 + _ROUNDING)
         return next((moment.cpu_s for moment in self.trace if moment.cost <= most), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the outcome, as plain values."""
+        """Return everything but the outcome, as plain values for JSON."""
         value = {name: part for name, part in self.__dict__.items() if name != "outcome"}
         return {
             **value,
@@ -205,7 +208,7 @@ class MethodResult:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> MethodResult:
-        """Inverse of `to_json`, without the outcome."""
+        """Build a result, without the outcome, from the result of `to_json`."""
         own = {one.name: value[one.name] for one in fields(cls) if one.name != "outcome"}
         trace = tuple(Moment(**one) for one in value["trace"])
         return cls(**{**own, "trace": trace, "notes": tuple(value["notes"])})
@@ -216,9 +219,9 @@ class Failure:
     """A run without a result.
 
     Attributes:
-        method: its name.
-        seed: of the run.
-        why: in words.
+        method: name of the method.
+        seed: seed of the run.
+        why: the reason, for people.
     """
 
     method: str
@@ -231,9 +234,9 @@ class Runs:
     """All runs of one method.
 
     Attributes:
-        method: its name.
-        results: of the seeds that ended with one, by seed.
-        failures: of the others.
+        method: name of the method.
+        results: results of the runs that have one, by seed.
+        failures: the other runs.
     """
 
     method: str
@@ -242,13 +245,13 @@ class Runs:
 
     @property
     def median(self) -> MethodResult | None:
-        """The run of the median cost, the cheaper one of two; of equal ones the quickest."""
+        """The run of the median cost: the cheaper of two middle runs, the fastest of equal ones."""
         ordered = sorted(self.results, key=lambda one: (one.cost, one.cpu_s))
         return ordered[(len(ordered) - 1) // 2] if ordered else None
 
     @property
     def best(self) -> MethodResult | None:
-        """The run of the least cost; of equal ones the quickest."""
+        """The run of the least cost; the fastest of equal ones."""
         return min(self.results, key=lambda one: (one.cost, one.cpu_s), default=None)
 
     @property
@@ -258,7 +261,7 @@ class Runs:
         return min(costs), max(costs)
 
     def seconds(self, values: Iterable[float | None]) -> float | None:
-        """The median of what each run tells; ``None`` if one of them tells nothing."""
+        """Return the median of one value per run; ``None`` if a value is missing."""
         given = list(values)
         known = [one for one in given if one is not None]
         return statistics.median(known) if known and len(known) == len(given) else None
@@ -269,13 +272,14 @@ class Comparison:
     """All methods on one model.
 
     Attributes:
-        model: its name.
-        settings: what the methods were given.
-        original: the model as it came; ``None`` where no method came so far.
-        results: by method, and then by seed.
-        failures: of runs that ended without a result.
-        race: of the best result of each method against the original; ``None`` where none was held.
-        notes: what else the user should know.
+        model: name of the model.
+        settings: the settings of all methods.
+        original: the original model; ``None`` where no method got far enough to price it.
+        results: all results, by method, and then by seed.
+        failures: runs that ended without a result.
+        race: the race of the best result of each method against the original; ``None`` where none
+            was held.
+        notes: further notes for the user.
     """
 
     model: str
@@ -300,7 +304,7 @@ class Comparison:
 
     @property
     def refusal(self) -> str:
-        """Why the times of the race do not count, in words; empty if they do, or none was held."""
+        """Why the times of the race do not count; empty if they do, or none was held."""
         if self.race is None or not self.settings.runs_streams or self.race.noise <= MOST_NOISE:
             return ""
         return (
@@ -314,7 +318,7 @@ class Comparison:
         return math.fsum(one.measuring_s for one in self.results)
 
     def as_cheap_after_s(self, result: MethodResult) -> float | None:
-        """CPU seconds until a run had a graph as cheap as all other methods' best ones.
+        """Return CPU seconds until a run had a graph as cheap as the best of all other methods.
 
         ``None`` if it never had, or there is no other method.
         """
@@ -322,7 +326,7 @@ class Comparison:
         return result.after_s(min(others)) if others else None
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the graphs, as plain values."""
+        """Return everything but the graphs, as plain values for JSON."""
         original = self.original
         return {
             "model": self.model,
@@ -352,7 +356,7 @@ def gathered(
     replies: Sequence[tuple[Original | None, MethodResult | Failure]],
     notes: Iterable[str] = (),
 ) -> Comparison:
-    """What single runs found, as one comparison, by method and then by seed."""
+    """Gather the results of single runs into one comparison, by method and then by seed."""
     order = {name: number for number, name in enumerate(settings.methods)}
     ordered = sorted((one for _, one in replies), key=lambda one: (order[one.method], one.seed))
     return Comparison(

@@ -34,12 +34,12 @@ __all__ = ["Saturated", "saturated"]
 
 @dataclass(frozen=True, kw_only=True)
 class Saturated:
-    """What the e-graph found.
+    """The result of saturation and extraction.
 
     Attributes:
-        outcome: the best graph, and what it costs, recomputed from the graph.
+        outcome: the best graph and its cost, recomputed from the graph.
         lower_bound: no graph in the e-graph costs less.
-        status: of the extraction; ``optimal`` is proven.
+        status: status of the extraction; ``optimal`` is proven.
         enodes: size of the e-graph.
         stopped_by: what ended saturation.
         trace: how the cost fell; a graph counts from when it could have been written out.
@@ -56,14 +56,14 @@ class Saturated:
 
 
 def _children(eclasses: EClasses, node: int) -> tuple[int, ...]:
-    """What must be computed for a node: nothing for a constant."""
+    """Return the classes that must be computed for a node: none for a constant."""
     if eclasses.is_const[eclasses.class_of[node]]:
         return ()
     return tuple(dict.fromkeys(eclasses.children(node)))
 
 
 def _costs(eclasses: EClasses, node: int, prices: Prices) -> list[tuple[float, ...]]:
-    """A row for each way to run an e-node."""
+    """Return a row of costs for each way to run an e-node."""
     op, metrics = eclasses.op[node], prices.valuation.metrics
     if op in (LEAF, OUT) or eclasses.is_const[eclasses.class_of[node]]:
         return [(0.0,) * len(metrics)]
@@ -73,7 +73,10 @@ def _costs(eclasses: EClasses, node: int, prices: Prices) -> list[tuple[float, .
 
 
 def _problem(saturation: Saturation, prices: Prices) -> tuple[Problem, list[int]]:
-    """The problem, and the e-node of each of its nodes; a constant class has one that is free."""
+    """Build the extraction problem, and list the e-node of each of its nodes.
+
+    A constant class has one node, which is free.
+    """
     eclasses = saturation.eclasses
     builder = ProblemBuilder(prices.valuation.metrics)
     for _ in range(eclasses.n_classes):
@@ -96,7 +99,7 @@ def _problem(saturation: Saturation, prices: Prices) -> tuple[Problem, list[int]
 
 
 def _candidate(eclasses: EClasses, node: int) -> Candidate:
-    """The e-node as a kernel of its own."""
+    """Return the e-node as a kernel of its own."""
     cls, op = int(eclasses.class_of[node]), eclasses.op[node]
     children = _children(eclasses, node)
     if eclasses.is_const[cls]:
@@ -128,7 +131,7 @@ def _kernel_problem(
     backends: Sequence[Backend],
     streams: Streams | None = None,
 ) -> tuple[Problem, list[Candidate]]:
-    """The problem over fused kernels, and the candidate of each of its nodes.
+    """Build the extraction problem over fused kernels, and list the candidate of each of its nodes.
 
     Where kernels run on streams, the work of each is one more metric.
     """
@@ -160,7 +163,10 @@ def _kernel_problem(
 
 
 def _operators_of(eclasses: EClasses, chosen: Iterable[Candidate]) -> dict[int, Selected]:
-    """The operators in kernels, each by itself; of two ways to a value that of its own kernel."""
+    """Split kernels into operators, one for each class.
+
+    Where two kernels compute a value, the operator of the kernel whose root it is takes precedence.
+    """
     found: dict[int, Selected] = {}
     inner = []
     for item in chosen:
@@ -178,7 +184,10 @@ def _operators_of(eclasses: EClasses, chosen: Iterable[Candidate]) -> dict[int, 
 def _as_chosen(
     eclasses: EClasses, choice: Choice, items: Sequence[Candidate], prices: Prices
 ) -> Prices:
-    """The prices of the implementations that were chosen; of several for one kernel the first's."""
+    """Return prices that keep the chosen implementations.
+
+    Where several implementations were chosen for one kernel, the first one counts.
+    """
     chosen: dict[Kernel, Quoted] = {}
     for place, way in choice.values():
         kernel = kernel_of(eclasses, items[place])
@@ -189,13 +198,17 @@ def _as_chosen(
 
 
 def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) -> Choice:
-    """The choice of the model itself: of its terms in one class the first, which reads no other."""
+    """Return the choice that is the model itself.
+
+    Where several terms of the model are in one class, the first counts: it reads none of the
+    others.
+    """
     eclasses, classes = saturation.eclasses, saturation.eclasses.term_class.tolist()
     places: dict[tuple[object, ...], int] = {}
     own: dict[int, tuple[int, int]] = {}
     for place, node in enumerate(index):
         cls = int(eclasses.class_of[node])
-        attrs = repr(eclasses.attrs[node])  # NaN differs from itself.
+        attrs = repr(eclasses.attrs[node])  # the text is equal where NaN differs from itself
         places[cls, eclasses.op[node], attrs, eclasses.children(node)] = place
         if eclasses.is_const[cls]:
             own[cls] = (place, 0)
@@ -227,11 +240,11 @@ def saturated(
 ) -> Saturated:
     """Saturate, price each e-node as a separate operator, extract, and build the graph.
 
-    Above level ``operators`` the patterns of ``backends`` are priced, too, by the way to run each
-    that is best by itself once the graph is built. Siblings merge by seeds instead of two-root
-    rules. At level ``streams`` graphs are extracted for several sums, and from the one whose
-    kernels end first substitutions go on as long as one ends sooner. With ``deterministic`` equal
-    seeds give equal graphs unless a time limit strikes.
+    Above level ``operators`` the patterns of ``backends`` are priced too. Each kernel is priced by
+    the implementation that is best by itself once the graph is built. Siblings merge by seeds
+    instead of two-root rules. At level ``streams`` graphs are extracted for several sums; from the
+    one whose kernels end first, substitutions are applied as long as a graph ends sooner. With
+    ``deterministic`` equal seeds give equal graphs unless a time limit strikes.
 
     Raises:
         SaturationError: the engine failed.
@@ -302,7 +315,7 @@ def saturated(
     lower_bound, status = max((one.lower_bound, one.status) for one in proven)
     steps: tuple[str, ...] = ()
     if level == "streams" and engine.trials:
-        # From the original, too: what lies near it may be far from any least sum.
+        # The original is a start too: a good graph near it may be far from every least sum.
         for frame in (start, best_framed) if best_framed is not start else (start,):
             within = SearchBudget(substitutions=engine.trials)
             descent = MetaFlow(alpha=1.0).run(replace(frame, rules=tuple(rules)), within, seed)
@@ -324,16 +337,16 @@ def saturated(
 
 
 _ROUNDING = 1e-6
-"""Relative: of totals in millionths."""
+"""Relative tolerance for totals that are rounded to millionths."""
 
 _SHARES = (0.0, 0.25, 1.0)
 """Weights of the longest chain beside the sum; AutoGraph's is among them."""
 
 
 def _guides(goal: AnyObjective) -> tuple[AnyObjective, ...]:
-    """What is extracted for where no sum says when the last kernel ends; each graph is simulated.
+    """Return the objectives to extract for where no sum models when the last kernel ends.
 
-    Sums with more and more weight on the longest chain.
+    They are sums with more and more weight on the longest chain; each extracted graph is simulated.
     """
     goal = _without_time_limit(goal)
     share = goal.weights.get(TIME, 0.0)
@@ -347,10 +360,10 @@ def _guides(goal: AnyObjective) -> tuple[AnyObjective, ...]:
 
 
 def _bounds(goal: AnyObjective) -> tuple[AnyObjective, ...]:
-    """What is at most the objective on any number of streams.
+    """Return lower bounds of the objective on any number of streams.
 
-    In place of the time stands the longest chain, and then all the work, which no device does
-    faster than if it is busy as a whole.
+    One replaces the time by the longest chain. The other replaces it by all the work, which no
+    device finishes faster than when it is busy as a whole.
     """
     goal = _without_time_limit(goal)
     share = goal.weights.get(TIME, 0.0)
@@ -367,6 +380,6 @@ def _bounds(goal: AnyObjective) -> tuple[AnyObjective, ...]:
 
 
 def _without_time_limit(goal: AnyObjective) -> Objective:
-    """A limit on the time is one on when the last kernel ends, and not on a sum."""
-    assert isinstance(goal, Objective)  # the settings ask for it
+    """Drop the limit on the time, which applies to when the last kernel ends and not to a sum."""
+    assert isinstance(goal, Objective)  # the settings ensure it
     return replace(goal, limits={name: x for name, x in goal.limits.items() if name != TIME})

@@ -1,4 +1,4 @@
-"""What the methods of a comparison may spend."""
+"""Settings of a comparison: the methods, their parameters, and what they may spend."""
 
 from __future__ import annotations
 
@@ -47,34 +47,34 @@ LOCAL = "local"
 
 
 def method_names() -> tuple[str, ...]:
-    """What may be compared: methods on an e-graph, and every search."""
+    """Return the names of all methods: those on an e-graph, and every search."""
     return (*ENGINES, *search_names())
 
 
 @dataclass(frozen=True)
 class CompareSettings:
-    """What the methods may spend.
+    """The settings of a comparison.
 
     Attributes:
-        methods: of :func:`method_names`.
-        parameters: of the methods, by name of the method and then of the parameter;
-            what is not given has its default.
-        budget: of each search; its seconds are a limit for saturation and for extraction, too, of
-            the clock. Where there is none, these have :data:`SATURATION_S` and
-            :data:`EXTRACTION_S`.
-        nodes: e-nodes.
-        seed: of extraction and of searches, in the first run of each.
+        methods: names from :func:`method_names`.
+        parameters: parameters of the methods, by name of the method and then of the parameter; the
+            others have their defaults.
+        budget: budget of each search. Its seconds also limit saturation and extraction, in
+            wall-clock time. Without them these have :data:`SATURATION_S` and :data:`EXTRACTION_S`.
+        nodes: limit on the number of e-nodes.
+        seed: seed of extraction and of searches, in the first run of each.
         seeds: runs of each method, with this seed and those that follow it.
-        device: name or file of the profile that prices; empty, or `LOCAL`, for the processor at
-            hand.
+        device: name or file of the profile that prices; empty, or `LOCAL`, for this machine's
+            processor.
         energy_model: file with a model of energy, in place of the one in the profile.
-        objective: what is minimised, as `optimize` reads it.
+        objective: the objective, as `optimize` reads it.
         level: ``operators``, each a kernel of its own; ``kernels``, which may be fused; or
-            ``streams``, on which these run side by side.
-        limits: largest totals, longest chain, or largest values of one kernel, too.
-        measure: price operators by measuring them, instead of by the roofline.
-        backends: whose kernels are measured, above level ``operators``; empty for onnxruntime's,
-            and for those of all that are installed where a method places kernels on backends.
+            ``streams``, on which kernels run side by side.
+        limits: limits on totals, on the longest chain, or on the values of one kernel.
+        measure: whether operators are priced by measuring them, instead of by the roofline.
+        backends: backends whose kernels are measured, above level ``operators``. If empty, these
+            are all installed backends where a method places kernels on backends, and else
+            onnxruntime.
     """
 
     methods: tuple[str, ...] = (EQSAT, "metaflow")
@@ -110,7 +110,7 @@ class CompareSettings:
                 )
         if self.seeds < 1:
             raise OptionError(f"seeds is {self.seeds}; give at least 1")
-        assert {*self.engines, *self.searches} >= self.parameters.keys()  # they say what is wrong
+        assert {*self.engines, *self.searches} >= self.parameters.keys()  # refuses bad values
         if self.device and self.measure:
             raise OptionError(
                 "a device that is not here cannot be measured; leave out --measure or --device"
@@ -137,7 +137,7 @@ class CompareSettings:
             )
 
     def _require_energy(self) -> None:
-        """Say which devices tell energy, where it is asked of one that does not."""
+        """Refuse an objective with energy if the device has no model of it; name some that do."""
         if not self.goal.uses(ENERGY) or ENERGY in self._priced:
             return
         known = [name for name in profile_names() if load_profile(name).energy is not None]
@@ -151,7 +151,7 @@ class CompareSettings:
 
     @cached_property
     def profile(self) -> DeviceProfile | None:
-        """Of the device that is not here, with the model of energy that is to be used."""
+        """The profile of the chosen device and its model of energy; ``None`` for this machine."""
         if not self.device:
             return None
         profile = load_profile(self.device)
@@ -168,7 +168,7 @@ class CompareSettings:
 
     @cached_property
     def goal(self) -> AnyObjective:
-        """What is minimised, with limits on peaks as caps of every kernel."""
+        """The objective, with limits on peaks as caps of every kernel."""
         return peaks_capped(parse_objective(self.objective, self.limits, metric=metric_name))
 
     @property
@@ -205,7 +205,7 @@ class CompareSettings:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """All settings, and all parameters of the methods, defaults too."""
+        """Return all settings and all parameters of the methods, defaults included, for JSON."""
         methods: Mapping[str, Any] = {**self.engines, **self.searches}
         parameters = {name: asdict(method) for name, method in methods.items()}
         given = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -220,7 +220,7 @@ class CompareSettings:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CompareSettings:
-        """Inverse of `to_json`.
+        """Build settings from the result of `to_json`.
 
         Raises:
             OptionError: a value has no meaning.
@@ -231,11 +231,11 @@ class CompareSettings:
 
 
 _BUDGETS = {"graphs": int, "substitutions": int, "cpu": float, "length": int}
-"""What a budget may name, and what each is."""
+"""Names in a budget, and the type of each."""
 
 
 def parse_budget(texts: Iterable[str]) -> Budget:
-    """A budget as users write it: ``300``, which are graphs, or ``cpu=60,graphs=0``.
+    """Parse a budget as users write it: ``300``, which counts graphs, or ``cpu=60,graphs=0``.
 
     Raises:
         OptionError: a part has another form or name, or is given twice.

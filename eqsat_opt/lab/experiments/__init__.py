@@ -1,4 +1,4 @@
-"""Comparisons of methods: every run in a process of its own, and what is saved of it."""
+"""Comparisons of methods: every run in a process of its own, and files with its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that a comparison has found, as files that say how, and what they are said to cost."""
+"""Files of models that a comparison found, with the way they were found and their costs."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from eqsat_opt.runtime.plan.files import write_plan
 __all__ = ["RECORD", "Verification", "save_found", "save_plan", "verify_saved"]
 
 RECORD = "eqsat_opt.compare"
-"""Metadata of a saved model: how it was found, as JSON."""
+"""Metadata key of a saved model, under which JSON describes how it was found."""
 
 
 def save_found(
     found: MethodResult, original: Original, path: str, record: Mapping[str, Any]
 ) -> MethodResult:
-    """Write the model of a result; the same result, with the file.
+    """Write the model of a result, and return the same result with the file.
 
     Args:
-        found: with its graph.
-        original: the model as it came.
-        path: where to write.
-        record: of the comparison, for the metadata of the model.
+        found: the result, with its graph.
+        original: the original model.
+        path: file to write.
+        record: the record of the comparison, for the metadata of the model.
 
     Raises:
         ModelError: the file cannot be written; nothing is left behind.
@@ -72,7 +72,7 @@ def save_found(
 
 
 def _written_out(graph: Graph, read: Graph) -> list[str]:
-    """The operators that the file says by others, since its operator set lacks them."""
+    """Return the operators that the file expresses by others, since its operator set lacks them."""
     return sorted({node.op for node in graph.nodes} - {node.op for node in read.nodes})
 
 
@@ -82,7 +82,7 @@ def save_plan(
     """Write the plan of a saved result beside its model, where there can be one.
 
     Returns:
-        The same result, with the file; and a note that says why there is none.
+        The same result, with the file; and a note that gives the reason if there is none.
 
     Raises:
         PlanError: the file cannot be written; nothing is left behind.
@@ -100,12 +100,12 @@ def save_plan(
 
 @dataclass(frozen=True)
 class Verification:
-    """What a saved model says of itself, and what it is found to be.
+    """The cost that a saved model records, and its cost priced anew.
 
     Attributes:
-        record: its metadata: the model that it was found for, method, seed, settings and costs.
-        said: its cost as it was saved.
-        found: its cost, priced anew from the file alone.
+        record: the metadata: the model that it was found for, method, seed, settings and costs.
+        said: the cost that was saved.
+        found: the cost, priced anew from the file alone.
     """
 
     record: Mapping[str, Any]
@@ -114,7 +114,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether both are one, up to the rounding of sums."""
+        """Whether both costs are equal, up to the rounding of sums."""
         return math.isclose(self.said, self.found, rel_tol=1e-9, abs_tol=1e-3)
 
 
@@ -124,7 +124,7 @@ def verify_saved(path: str) -> Verification:
     Raises:
         ModelError: the file is no model.
         OptionError: it was not saved by a comparison, prices were measured, or the graph alone does
-            not say what the method's kernels cost.
+            not determine the cost of the method's kernels.
     """
     loaded = load_model(path)
     text = loaded.metadata_props.get(RECORD)

@@ -1,7 +1,7 @@
 """Sweeps: cells of model, method, seed and device, each stored whole and never computed twice.
 
-A sweep is a file of settings and a folder of cells. What a cell is depends on nothing but its
-settings, so any worker may compute it, and one that is lost leaves nothing behind.
+A sweep is a file of settings and a folder of cells. A cell depends on nothing but its settings, so
+any worker may compute it, and one that is lost leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LISTS = ("limits", "backends")
 _OPTIONS = ("rules", "numerics", "check", "threads", "shapes", "store", "custom_ops")
 _CELLS = ("models", "methods", "devices", "seeds", "seed", "budget", "set")
 _KEYS = (*_CELLS, *_LISTS, *_OWN, *_OPTIONS)
-"""What a file may say; ``set`` holds a table for each search."""
+"""Names that a file may hold; ``set`` holds a table for each search."""
 
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(("seeds", "seed", "nodes", "check", "threads"), ((int,), "a whole number")),
@@ -71,17 +71,20 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "budget": ((int, str, dict), "graphs, a text, or a table as { cpu = 60 }"),
     "set": ((dict,), "a table for each search, as set.metaflow.alpha = 1.1"),
 }
-"""What a value may be, where it is not said by what reads it."""
+"""Types of values that no later reader checks, and their names in messages."""
 
 _WAIT_S = 3.0
-"""For the lock of a folder: a sweep that was killed may have been starting a process."""
+"""Seconds to wait for the lock of a folder.
+
+A killed sweep may have been starting a process, which may still hold the lock.
+"""
 
 Told = Callable[["Cell", Reply, int, int], None]
 
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One run: what its file is named after."""
+    """One run, after which its file is named."""
 
     model: str
     device: str
@@ -90,7 +93,7 @@ class Cell:
 
     @property
     def file(self) -> str:
-        """Name of its file: readable, and different for different cells."""
+        """Name of the cell's file: readable, and different for different cells."""
         digest = hashlib.sha256(repr(self).encode()).hexdigest()[:10]
         parts = (self.model, self.device, self.method, str(self.seed))
         words = "-".join(re.sub(r"[^\w@=.]+", "_", part)[-40:] for part in parts)
@@ -99,14 +102,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is swept.
+    """A sweep over models, devices, methods and seeds.
 
     Attributes:
         models: names as they were given.
         paths: name to ``zoo:NAME`` or an absolute path.
-        settings: of each device, with all methods and seeds.
-        options: for all.
-        digests: name of a model that is a file to a digest of its contents.
+        settings: settings by device, with all methods and seeds.
+        options: options of all cells.
+        digests: name to a digest of the contents, for a model that is a file.
     """
 
     models: tuple[str, ...]
@@ -129,7 +132,7 @@ class Sweep:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """What every cell depends on beside its own four names, as JSON."""
+        """Everything besides its own four names that all cells depend on, as JSON."""
         first = next(iter(self.settings.values()))
         common = first.to_json()
         for name in ("device", "methods", "parameters", "seed", "seeds"):
@@ -140,7 +143,7 @@ class Sweep:
         return {"version": __version__, **common, **given}
 
     def task(self, cell: Cell) -> Task:
-        """What a worker gets."""
+        """Return the task of a cell, which a worker gets."""
         settings = self.settings[cell.device]
         return Task.of(
             settings,
@@ -152,7 +155,7 @@ class Sweep:
         )
 
     def belongings(self, cell: Cell) -> dict[str, Any]:
-        """What else a cell depends on: the contents of its model, and parameters of its search."""
+        """Return the digest of the cell's model and the parameters of its search."""
         parameters = self.settings[cell.device].to_json()["parameters"].get(cell.method, {})
         return {"digest": self.digests.get(cell.model, ""), "parameters": parameters}
 
@@ -161,10 +164,10 @@ class Sweep:
 
 
 def read_sweep(path: str) -> Sweep:
-    """A sweep from a TOML file; models that are files are looked for beside it.
+    """Read a sweep from a TOML file, relative to which model files are found.
 
     Raises:
-        OptionError: the file cannot be read, or says something that has no meaning.
+        OptionError: the file cannot be read, or a setting has no meaning.
         ModelError: a model is not there.
     """
     try:
@@ -210,7 +213,7 @@ def read_sweep(path: str) -> Sweep:
 
 def _check_kind(path: str, name: str, value: Any) -> None:
     kinds, words = _KINDS.get(name, ((object,), ""))
-    fits = type(value) in kinds or object in kinds  # a flag is a number, too, for isinstance
+    fits = type(value) in kinds or object in kinds  # isinstance takes a flag for a number
     if name in _LISTS and fits:
         fits = all(isinstance(one, str) for one in value)
     if name == "set" and fits:
@@ -229,12 +232,12 @@ def _names(path: str, given: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _beside(path: str, name: str) -> str:
-    """Where a file lies that another one names; empty where it names none."""
+    """Return the path of a file that another one names, relative to it; empty for an empty name."""
     return os.path.abspath(os.path.join(os.path.dirname(path), name)) if name else ""
 
 
 def _digest(path: str) -> str:
-    """Of a model and the files of its data."""
+    """Return a digest of a model and the files of its data."""
     digest = hashlib.sha256()
     try:
         for file in (path, *sorted(files_read_by(path))):
@@ -249,7 +252,7 @@ def _digest(path: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON values; infinities are objects."""
+    """Return a value as JSON; infinities are objects."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -258,7 +261,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(value: Any) -> Any:
-    """Inverse of `_plain`."""
+    """Build a value from the result of `_plain`."""
     if isinstance(value, dict):
         if value.keys() == {"float"}:
             return number_from_json(value, "a number of the cell")
@@ -277,11 +280,11 @@ def _store(folder: str, cell: Cell, sweep: Sweep, reply: Reply) -> None:
 
 
 def _stored(folder: str, cell: Cell, sweep: Sweep) -> Reply | None:
-    """What is known of a cell; ``None`` if it has not been computed.
+    """Return the stored reply of a cell; ``None`` if it has not been computed.
 
     Raises:
         StageError: the file is no cell.
-        OptionError: it is one of another model or other parameters.
+        OptionError: the cell is of another model or other parameters.
     """
     path = os.path.join(folder, cell.file)
     if not os.path.exists(path):
@@ -308,13 +311,13 @@ def _stored(folder: str, cell: Cell, sweep: Sweep) -> Reply | None:
 @contextmanager
 def _claimed(folder: str) -> Iterator[None]:
     with folder_lock(folder, _WAIT_S) as is_ours:
-        if not is_ours and os.name != "nt":  # no such locks there
+        if not is_ours and os.name != "nt":  # Windows has no such locks
             raise OptionError(f"another sweep works in {folder}; wait for it, or give another one")
         yield
 
 
 def _open_folder(sweep: Sweep, folder: str, *, resume: bool) -> None:
-    """Refuse a folder with other cells, and note what those of this sweep depend on."""
+    """Refuse a folder with other cells, and record the settings that this sweep's cells share."""
     path, fixed = os.path.join(folder, _SETTINGS), _plain(sweep.fixed)
     if not os.path.exists(path):
         write_document(path, {"format": _SWEEP, "settings": fixed})
@@ -339,7 +342,7 @@ def _open_folder(sweep: Sweep, folder: str, *, resume: bool) -> None:
 
 
 def run_cell(task: Mapping[str, Any]) -> dict[str, Any]:
-    """What a worker does, wherever it is: run a task in a process of its own.
+    """Run a task in a process of its own; every worker calls this.
 
     Raises:
         RuntimeFailed: no process can be started.
@@ -349,27 +352,27 @@ def run_cell(task: Mapping[str, Any]) -> dict[str, Any]:
         return run_apart(given).to_json()
     except RuntimeFailed:
         raise
-    except EqsatError as error:  # what no method could be run on will be so the next time
+    except EqsatError as error:  # an error that would occur again the next time
         return Reply(None, Failure(given.method, given.seed, str(error))).to_json()
 
 
 def run_sweep(
     sweep: Sweep, folder: str, executor: Executor, *, resume: bool = False, told: Told | None = None
 ) -> tuple[Comparison, ...]:
-    """Compute the cells that are missing, and gather all: a comparison for each model and device.
+    """Compute the missing cells, and gather all into a comparison for each model and device.
 
     Args:
-        sweep: what is swept.
-        folder: of its cells.
-        executor: computes them; any of `concurrent.futures`, or of a cluster. If it loses a worker
-            it may compute a cell again: a cell is stored once, by this process.
+        sweep: the sweep.
+        folder: folder of its cells.
+        executor: computes the cells; any executor of `concurrent.futures`, or of a cluster. If it
+            loses a worker it may compute a cell again: a cell is stored once, by this process.
         resume: whether the folder may hold cells of this sweep.
-        told: called with each new cell, its reply, the number of cells known and of all.
+        told: called with each new cell, its reply, the number of cells known and of all cells.
 
     Raises:
         OptionError: the folder holds other cells, or another sweep works in it.
         StageError: a file of the folder is damaged, or cannot be written.
-        RuntimeFailed: some cells did not come back; what did is stored.
+        RuntimeFailed: some cells did not come back; those that did are stored.
     """
     with _claimed(folder):
         _open_folder(sweep, folder, resume=resume)
@@ -399,7 +402,7 @@ def _computed(
     *,
     told: Told | None,
 ) -> Sequence[tuple[Cell, str]]:
-    """Compute what ``replies`` lacks, and put it there; the cells that were lost, and why."""
+    """Compute the cells that ``replies`` lacks, and add them; return the lost cells, and why."""
     cells = sweep.cells
     waiting: dict[Future[dict[str, Any]], Cell] = {}
     lost: list[tuple[Cell, str]] = []

@@ -1,4 +1,4 @@
-"""Compare methods on one model: every method with every seed, one after the other."""
+"""Comparison of methods on one model: every method with every seed, one after the other."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from eqsat_opt.runtime.staging import Staging
 __all__ = ["compare_apart"]
 
 _RACE_S = 10.0
-"""Of each entrant; as long again where noise decides."""
+"""Seconds of each entrant in a race; as many again where noise decides."""
 
 
 def compare_apart(
@@ -71,8 +71,8 @@ def compare_apart(
         run: runs a task, by default in a process of its own.
 
     Raises:
-        ModelError, OptionError, RuleError: what no method could be run on or with; or the folder
-            cannot be made.
+        ModelError, OptionError, RuleError: no method could be run on the model or with the options;
+            or the folder cannot be made.
         RuntimeFailed: the original does not run in the race.
     """
     run = run or run_apart
@@ -91,7 +91,7 @@ def compare_apart(
         if is_raced and not folder:
             folder = stack.enter_context(Scratch())
         if settings.measure and options.store == "":
-            # All methods see the same prices.
+            # Kernels are measured once, so that all methods see the same prices.
             shared = stack.enter_context(Scratch())
             options = replace(options, store=os.path.join(shared, "prices.sqlite"))
         for seed in range(settings.seed, settings.seed + settings.seeds):
@@ -122,7 +122,7 @@ def compare_apart(
 
 
 def _source(model: AnyModel) -> tuple[str, list[bytes]]:
-    """The path of a model, or its bytes."""
+    """Return the path of a model, or its bytes."""
     if isinstance(model, str | os.PathLike):
         return os.fspath(model), []
     proto = model_proto(model) if isinstance(model, onnx_ir.Model) else model
@@ -135,7 +135,7 @@ def _source(model: AnyModel) -> tuple[str, list[bytes]]:
 
 
 def _require_valid(model: AnyModel, request: Request) -> None:
-    """Refuse at once what every method would refuse.
+    """Refuse at once a model that every method would refuse.
 
     Raises:
         ModelError: the model is not valid.
@@ -161,7 +161,7 @@ def _file_name(method: str, seed: int | None) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinities: they become null."""
+    """Replace infinities, which JSON lacks, by null."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -170,9 +170,9 @@ def _finite(value: Any) -> Any:
 
 
 def _raced(found: Comparison, model: AnyModel, request: Request) -> RaceResult:
-    """The best result of each method against the model as it came; equal ones run once.
+    """Race the best result of each method against the original; equal results run once.
 
-    On streams of this processor plans are raced, and else graphs.
+    On streams of this processor the entrants are plans, and else graphs.
     """
     given = zoo.build_named(model.removeprefix("zoo:")) if _is_zoo(model) else model
     loaded = load_model(given)
@@ -208,14 +208,14 @@ def _raced(found: Comparison, model: AnyModel, request: Request) -> RaceResult:
         held = _with_noise_of(held, plans[0])
     shared = {name: held.entries[first[key]] for name, key in keys.items()}
     entries = {name: replace(entry, name=name) for name, entry in shared.items()}
-    # Where the twin of a plan was ahead of all, who won is said of the others.
+    # The twin of a plan may have been ahead of all, so the winner is chosen among the others.
     ratios = {name: entry.ratio for name, entry in entries.items() if entry.wins}
     winner = min(ratios, key=ratios.__getitem__, default=ORIGINAL)
     return replace(held, winner=winner, entries={ORIGINAL: held.entries[ORIGINAL], **entries})
 
 
 def _what_runs(result: MethodResult, settings: CompareSettings) -> str:
-    """What two results have in common that need not both run."""
+    """Return a key that is equal for results of which only one has to run."""
     if not settings.runs_streams or not result.plan:
         return result.structure
     return plan_text(read_plan(result.plan))
@@ -225,12 +225,12 @@ _TWIN = "the first plan again"
 
 
 def _with_noise_of(held: RaceResult, name: str) -> RaceResult:
-    """A race whose noise is also that of a plan beside its twin, if it is more.
+    """Raise the noise of a race to that between a plan and its twin, if that is more.
 
-    Threads that wait for each other suffer from whatever else runs, a session hardly.
+    Other load slows threads that wait for each other far more than a session.
     """
     one, twin = held.entries[name], held.entries[_TWIN]
-    if one.note or twin.note:  # it left the race, and says so
+    if one.note or twin.note:  # an entrant left the race, and its note gives the reason
         return held
     noise = math.expm1(log_noise([*zip(one.session_us, twin.session_us, strict=False)]))
     threshold = max(held.threshold, noise)
@@ -262,15 +262,18 @@ class _Settled:
 
 
 _SETTLING_S = 0.2
-"""New threads stay on the core of the one that started them for some tenths of a second where
-the others are not idle."""
+"""Seconds of runs before the first timed one.
+
+New threads stay on the core of the one that started them for some tenths of a second where the
+other cores are not idle.
+"""
 
 
 def _on_streams(result: MethodResult, given: ModelLike) -> _Settled:
-    """The plan of a result, with a thread for each of its streams.
+    """Open the plan of a result, with a thread for each of its streams.
 
     Raises:
-        RuntimeFailed: there is none, or it does not run here.
+        RuntimeFailed: there is no plan, or it does not run here.
     """
     if not result.plan:
         raise RuntimeFailed("it has no plan")

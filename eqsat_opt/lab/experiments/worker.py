@@ -1,7 +1,7 @@
 """One run of one method, in a process of its own that is warm before it begins.
 
-So no method pays for loading libraries or has the caches of another one, its memory can be told,
-and one that crashes is a row of the table and not the end.
+So no method pays for loading libraries or has the caches of another one, its peak memory can be
+measured, and a crash is a row of the table and does not end the comparison.
 """
 
 from __future__ import annotations
@@ -49,10 +49,13 @@ from eqsat_opt.runtime.staging import Staging
 __all__ = ["Reply", "Run", "Task", "end_running", "run_apart", "run_here", "serve"]
 
 _START_UP_S = 300.0
-"""Starting Python and loading all libraries, on a busy machine."""
+"""Limit on the start of Python and the loading of all libraries, on a busy machine."""
 
 _LIMIT_FACTOR, _LIMIT_S = 10.0, 600.0
-"""A run hangs that takes so many times its budget of CPU time, and so many seconds more."""
+"""Limit of a run: so many times its budget of CPU time, and so many seconds more.
+
+A run that takes longer counts as hung.
+"""
 
 
 _RECORDED = ("rules", "numerics", "shapes", "threads")
@@ -65,11 +68,11 @@ class Task:
 
     Attributes:
         model: a path or ``zoo:NAME``; empty where the bytes of the model go with it.
-        name: of the model, for people.
-        method: of the settings.
-        seed: of the run.
-        settings: of the comparison, as JSON.
-        options: as JSON.
+        name: name of the model, for people.
+        method: a method of the settings.
+        seed: seed of the run.
+        settings: settings of the comparison, as JSON.
+        options: options, as JSON.
         save: file for the model that is found; empty for none.
     """
 
@@ -83,25 +86,25 @@ class Task:
 
     @classmethod
     def of(cls, settings: CompareSettings, options: Options, **named: Any) -> Task:
-        """A task with settings and options as they are; ``named`` are the other fields."""
+        """Build a task from settings and options; ``named`` are the other fields."""
         given = {one.name: getattr(options, one.name) for one in fields(options)}
         return cls(settings=settings.to_json(), options=_plain(given), **named)
 
     @property
     def record(self) -> dict[str, Any]:
-        """What a saved model says of how it was found."""
+        """The record in a saved model of how it was found."""
         options = {name: self.options[name] for name in _RECORDED}
         return {"model": self.name, "settings": dict(self.settings), **options}
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of a task.
+    """The reply to a task.
 
     Attributes:
-        original: the model as it came; ``None`` where the method did not come so far.
-        found: its result, or why there is none.
-        notes: what else the user should know.
+        original: the original model; ``None`` where the method did not get far enough to price it.
+        found: the result, or the failure with its reason.
+        notes: further notes for the user.
     """
 
     original: Original | None
@@ -109,7 +112,7 @@ class Reply:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values for JSON."""
         kind = "failure" if isinstance(self.found, Failure) else "result"
         found = asdict(self.found) if isinstance(self.found, Failure) else self.found.to_json()
         original = None if self.original is None else self.original.to_json()
@@ -117,7 +120,7 @@ class Reply:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Reply:
-        """Inverse of `to_json`."""
+        """Build a reply from the result of `to_json`."""
         original = None if value["original"] is None else Original.from_json(value["original"])
         if "failure" in value:
             found: MethodResult | Failure = Failure(**value["failure"])
@@ -138,7 +141,7 @@ def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
     """Run a task in a process of its own.
 
     Raises:
-        ModelError, OptionError, RuleError: what no method could be run on or with.
+        ModelError, OptionError, RuleError: no method could be run on the model or with the options.
         RuntimeFailed: no process can be started.
     """
     child = Child(__name__, "to run a method in")
@@ -164,17 +167,17 @@ def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
 
 
 _running: set[Child] = set()
-"""The processes of all threads."""
+"""The processes that run methods for all threads."""
 
 
 def end_running() -> None:
-    """End all processes that run methods: of threads that nobody waits for any more."""
+    """End all processes that run methods, for threads that nobody waits for any more."""
     for child in list(_running):
         child.process.kill()
 
 
 def serve() -> None:
-    """Run one method: the life of the child process."""
+    """Answer requests to run one method, as the child process."""
 
     def answer(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
         try:
@@ -187,7 +190,7 @@ def serve() -> None:
 
 @dataclass
 class _Loaded:
-    """A model, and all that a method needs beside it."""
+    """A model, and everything else that a method needs."""
 
     request: Request
     settings: CompareSettings
@@ -215,7 +218,7 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     closing = ExitStack()
     pricer, threads = None, request.threads
     if settings.measure:
-        # A stream is a thread, so kernels on several of them have one each.
+        # A stream is a thread, so on several streams each kernel runs on one.
         measured = replace(request, threads=1) if settings.runs_streams else request
         sources = priced_sources(settings, measured.threads)
         pricer = closing.enter_context(open_pricer(measured, *sources))
@@ -238,10 +241,10 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
 
 
 def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
-    """Run a task in this process; what fails in the method itself is part of the reply.
+    """Run a task in this process; a failure of the method itself is part of the reply.
 
     Raises:
-        ModelError, OptionError, RuleError: what no method could be run on or with.
+        ModelError, OptionError, RuleError: no method could be run on the model or with the options.
     """
     work = _loaded(task, blobs)
     original: Original | None = None

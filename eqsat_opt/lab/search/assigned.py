@@ -1,8 +1,8 @@
-"""A frame in which a graph costs what its best assignment of algorithms to kernels costs.
+"""A frame in which a graph costs as much as its best assignment of algorithms to kernels.
 
 "Energy-Aware DNN Graph Optimization" (Wang et al., 2020, §3.3) calls this the inner search. Two
-numbers describe a kernel under an algorithm, mostly time and energy, and what is minimised depends
-on their totals: a sum, a product of powers, or a ratio, which is the mean power.
+numbers describe a kernel under an algorithm, mostly time and energy. The objective is a function of
+their totals: a sum, a product of powers, or a ratio, which is the mean power.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Own = Literal["linear", "product", "power"]
 
 @dataclass(frozen=True)
 class Goal:
-    """What is minimised, of the totals of two numbers.
+    """An objective over the totals of two numbers.
 
     Attributes:
-        point: of a kernel's metrics.
-        value: of totals.
-        solve: the exact answer; ``None`` where none is known.
-        radius: in how many kernels assignments differ that the paper compares: its d.
+        point: the two numbers of a kernel, from its metrics.
+        value: the objective value of the totals.
+        solve: returns an optimal assignment; ``None`` where no exact method is known.
+        radius: number of kernels in which the paper's walk changes an assignment at once: its d.
     """
 
     point: Callable[[Mapping[str, float]], Point]
@@ -50,10 +50,10 @@ class Goal:
 
 
 def given_goal(objective: AnyObjective) -> Goal:
-    """That of a comparison.
+    """Build the goal of a comparison's objective.
 
     Raises:
-        OptionError: it has a limit or reads the critical path, which totals do not tell.
+        OptionError: it has a limit or reads the critical path, which totals do not determine.
     """
     if objective.is_limited or objective.needs_path:
         raise OptionError(
@@ -92,13 +92,13 @@ def given_goal(objective: AnyObjective) -> Goal:
 
 
 def own_goal(kind: Own, weight: float, original: Point) -> Goal:
-    """One of the paper's, in which the original counts 1.
+    """Build a goal of the paper, under which the original costs 1.
 
     Args:
-        kind: ``linear`` weighs time and energy, ``product`` has them to the power of the weights,
-            ``power`` weighs the mean power and the energy.
-        weight: of the first of the two; the second has the rest.
-        original: its time and energy, both positive.
+        kind: ``linear`` weighs time and energy, ``product`` raises them to the power of the
+            weights, ``power`` weighs the mean power and the energy.
+        weight: weight of the first of the two; the second has the rest to 1.
+        original: time and energy of the original, both positive.
     """
     time, energy = original
     rest = 1 - weight
@@ -142,13 +142,13 @@ def _least_of_each(choices: Sequence[Sequence[Point]]) -> list[int]:
 
 @dataclass
 class AssignedFrame(Frame):
-    """Graphs under their best assignment, as far as the inner search finds it.
+    """Graphs under the best assignment that the inner search finds.
 
     Attributes:
-        goal: what is minimised.
-        inner: ``walk`` is the published search, ``exact`` the best answer; ``off`` leaves each
-            kernel its fastest algorithm.
-        radius: of the walk; 0 for that of the goal.
+        goal: the objective.
+        inner: ``walk`` is the published search, ``exact`` an optimal assignment; ``off`` leaves
+            each kernel its fastest algorithm.
+        radius: radius of the walk; 0 for that of the goal.
     """
 
     goal: Goal = field(kw_only=True)
@@ -158,12 +158,12 @@ class AssignedFrame(Frame):
 
     @cached_property
     def start(self) -> State:
-        """The original."""
+        """The original graph."""
         graph = self.terms.start()
         return State(self.terms, Trial(graph.key, self._least(graph, None), graph.size))
 
     def attempt(self, state: State, substitution: Substitution) -> Trial:
-        """What a graph would be after a substitution, with algorithms of its own."""
+        """Evaluate a graph after a substitution, with an assignment of its own."""
         made = rewritten(self.terms, state.graph, substitution)
         self.terms.remember(made.new.values())
         value = self._least(made.graph, (state, made))
@@ -172,7 +172,7 @@ class AssignedFrame(Frame):
         return Trial(made.graph.key, value, made.graph.size)
 
     def outcome(self, state: State, cover: Cover | None = None) -> Outcome:
-        """A graph with its kernels under the assignment; its value is that of the objective."""
+        """Return a graph with its kernels under the assignment, valued by the objective."""
         found = super().outcome(state, cover)
         ways = [self._ways(self._rows_of(one)) for one in found.kernels.values()]
         kernels = {}
@@ -194,7 +194,7 @@ class AssignedFrame(Frame):
         return replace(found, kernels=kernels, metrics=metrics, value=value)
 
     def totals(self, state: State, inner: Inner) -> Point:
-        """Those of a graph under the assignment that a way to assign finds."""
+        """Return the totals of a graph under the assignment that an inner search finds."""
         ways = self._of(state.graph, None)
         return _totals([way.points for way in ways], self._assigned(ways, inner))
 
@@ -205,7 +205,7 @@ class AssignedFrame(Frame):
         return (self.prices.valuation.row(quoted),)
 
     def _ways(self, rows: tuple[Row, ...]) -> _Ways:
-        """What is known of rows, which are the same object for one kernel."""
+        """Return cached figures of the rows of a kernel, which are always the same object."""
         known = self._points.get(id(rows))
         if known is None:
             points = tuple(self.goal.point(row.metrics) for row in rows)
@@ -240,12 +240,12 @@ class AssignedFrame(Frame):
         return self.goal.value(*_totals([way.points for way in ways], self._assigned(ways)))
 
     def _assigned(self, ways: Sequence[_Ways], inner: Inner | None = None) -> list[int]:
-        """The number of each kernel's algorithm."""
+        """Return the number of each kernel's algorithm."""
         inner = inner or self.inner
         chosen = [way.fastest for way in ways]
         if inner == "off":
             return chosen
-        # Kernels with one algorithm count as one, which has no choice either.
+        # Kernels with a single algorithm are added up as one kernel without a choice.
         free = [i for i, way in enumerate(ways) if len(way.points) > 1]
         fixed = _totals([way.points for way in ways if len(way.points) == 1])
         choices = [*(ways[i].points for i in free), (fixed,)]
@@ -265,9 +265,9 @@ class _Ways:
     """The algorithms of a kernel.
 
     Attributes:
-        rows: one for each.
-        points: of the goal.
-        fastest: number of what a library takes by itself.
+        rows: a row for each algorithm.
+        points: the point of each row under the goal.
+        fastest: number of the fastest algorithm, which a library takes by default.
     """
 
     rows: tuple[Row, ...]

@@ -1,8 +1,8 @@
 """The frame of all searches: one graph, the same rules, kernels, prices and objective for each.
 
-A search looks for substitutions of a graph, tries them, follows some and gives back a graph with
-its kernels. What a graph costs depends on the level: each operator a kernel of its own, or fused
-kernels, or these on several streams.
+A search lists the substitutions of a graph, tries them, follows some and returns a graph with its
+kernels. The level decides how a graph is priced: each operator as a kernel of its own, as fused
+kernels, or as fused kernels on several streams.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ Level = Literal["operators", "kernels", "streams"]
 LEVELS: tuple[Level, ...] = ("operators", "kernels", "streams")
 
 _COVERS = 64
-"""Covers that are remembered: of graphs whose substitutions are being tried."""
+"""Number of cached covers, for graphs whose substitutions are being tried."""
 
 
 @dataclass
 class Frame:
-    """All that a search gets; one frame serves one run, since it remembers what it has computed.
+    """The complete input of a search; one frame serves one run, since it caches results.
 
     Attributes:
-        graph: of single operators; normalised.
-        rules: read both ways where they are bidirectional.
-        prices: of kernels on one device, for one objective.
-        level: what a kernel is.
-        profile: of the streams of the device, which level ``streams`` needs.
-        backends: whose patterns are kernels, at levels above operators.
-        joins: whether a contraction may be fused with what another kernel computes.
-        board: that measures whole outcomes; by default the simulation of the profile.
+        graph: the normalised graph, of single operators.
+        rules: the rules, read both ways where they are bidirectional.
+        prices: prices of kernels on one device, for one objective.
+        level: kind of kernels that are priced.
+        profile: the device whose streams level ``streams`` needs.
+        backends: backends whose patterns are kernels, at levels above operators.
+        joins: whether a contraction may be fused with a value that another kernel computes.
+        board: the board that measures whole outcomes; by default the simulation of the profile.
     """
 
     graph: Graph
@@ -68,7 +68,7 @@ class Frame:
 
     @property
     def objective(self) -> AnyObjective:
-        """What is minimised."""
+        """The objective that is minimised."""
         return self.prices.valuation.objective
 
     @cached_property
@@ -78,12 +78,12 @@ class Frame:
 
     @cached_property
     def matching(self) -> Matching:
-        """Finds substitutions."""
+        """The index that finds substitutions."""
         return Matching(self.terms, self.rules)
 
     @cached_property
     def start(self) -> State:
-        """The original."""
+        """The original graph."""
         graph = self.terms.start()
         if self.level == "operators":
             value = self.prices.valuation.value(graph.costs, graph.length)
@@ -93,32 +93,32 @@ class Frame:
 
     @cached_property
     def covering(self) -> Covering:
-        """Finds the kernels of graphs."""
+        """The solver that finds the kernels of graphs."""
         return Covering(self.terms, self.backends, joins=self.joins)
 
     @cached_property
     def streams(self) -> Streams:
-        """Of the device."""
+        """The streams of the device."""
         return Streams.of(self.profile)
 
     def guided(self, objective: AnyObjective, *, joins: bool = True) -> Frame:
-        """The same graph, rules and kernels for another objective, all on one stream."""
+        """Return the frame with another objective, all kernels on one stream."""
         level: Level = "operators" if self.level == "operators" else "kernels"
         prices = Prices.of(self.prices.pricer, objective, self.prices.sizes)
         return replace(self, prices=prices, level=level, joins=joins)
 
     def on(self, graph: Graph) -> Frame:
-        """The same rules, kernels and prices for another graph."""
+        """Return the frame with another graph."""
         return replace(self, graph=graph)
 
     def judged(self, graph: Graph) -> Outcome:
-        """What another graph costs here."""
+        """Return another graph with its kernels and costs in this frame."""
         other = self.on(graph)
         return other.outcome(other.start)
 
     @cached_property
     def measures(self) -> Board:
-        """Where whole outcomes are measured.
+        """The board on which whole outcomes are measured.
 
         Raises:
             OptionError: nothing can be measured here.
@@ -131,7 +131,7 @@ class Frame:
         return None if kernel is None else self.prices.sized(kernel)
 
     def _value(self, cover: Cover) -> float:
-        """What is minimised, of the kernels of a graph."""
+        """Return the objective value of the kernels of a graph."""
         if self.level == "kernels":
             return cover.value
         return self._value_on_streams(cover, self._placed(cover).makespan_us)
@@ -142,7 +142,7 @@ class Frame:
         return self._value_in(makespan_us, cover.costs, length)
 
     def _value_in(self, makespan_us: float, costs: Sequence[int], length: int) -> float:
-        """What is minimised if the last kernel ends after a time."""
+        """Return the objective value if the last kernel ends after a time."""
         valuation = self.prices.valuation
         if TIME in valuation.columns:
             place = valuation.columns.index(TIME)
@@ -150,11 +150,11 @@ class Frame:
         return valuation.value(costs, length)
 
     def scheduled(self, outcome: Outcome, placed: Schedule) -> Outcome:
-        """The same kernels on streams of one's own choice.
+        """Return an outcome with the same kernels on given streams.
 
         Args:
-            outcome: of one stream.
-            placed: its kernels, numbered as they stand there.
+            outcome: an outcome on one stream.
+            placed: a schedule of its kernels, numbered in the order of the outcome.
         """
         kernels = outcome.kernels.values()
         loads = [self.streams.load(one.kernel, one.quoted) for one in kernels]
@@ -173,14 +173,17 @@ class Frame:
         )
 
     def _placed(self, cover: Cover) -> Placed:
-        """The kernels of a cover, by number, on streams."""
+        """Assign the kernels of a cover, by number, to streams."""
         number = {way.root: i for i, way in enumerate(cover.ways)}
         loads = [self.streams.load(self._sized(way.kernel), way.row.quoted) for way in cover.ways]
         return self.streams.place(loads, [[number[c] for c in way.reads] for way in cover.ways])
 
     @cached_property
     def _coverings(self) -> tuple[Covering, ...]:
-        """Kernels of least sum; where chains matter also such as wait for fewer others."""
+        """Solvers for kernels of least sum, and for kernels with fewer dependences.
+
+        The second one exists only where streams or the longest chain matter.
+        """
         matters = self.level == "streams" or self.prices.valuation.needs_path
         if not (matters and self.joins):
             return (self.covering,)
@@ -189,7 +192,7 @@ class Frame:
     def _solved(
         self, graph: TermGraph, before: tuple[Sequence[Cover], Rewritten] | None = None
     ) -> tuple[Cover, ...]:
-        """A cover by each set of kernels."""
+        """Return a cover by each of `_coverings`."""
         if before is None:
             return tuple(one.cover(graph) for one in self._coverings)
         olds, made = before
@@ -198,12 +201,12 @@ class Frame:
         )
 
     def _cheapest(self, covers: Sequence[Cover]) -> tuple[float, Cover]:
-        """The best of several covers of a graph."""
+        """Return the least value of several covers of a graph, and its cover."""
         valued = [(self._value(cover), cover) for cover in covers]
         return min(valued, key=lambda one: one[0])
 
     def cover(self, state: State) -> Cover:
-        """The kernels of a graph whose sum is least."""
+        """Return the kernels of a graph whose sum is least."""
         return self._covers_of(state)[0]
 
     def _covers_of(self, state: State) -> tuple[Cover, ...]:
@@ -219,12 +222,13 @@ class Frame:
     def substitutions(
         self, state: State, *, within: Set[bytes] | None = None, after: State | None = None
     ) -> Sequence[Substitution]:
-        """Every place of a graph where a rule applies, by rule and then by place.
+        """List every place of a graph where a rule applies, by rule and then by place.
 
         Args:
             state: the graph.
-            within: keys of terms; what matches any other that is no input or constant is left out.
-            after: the same state, to find only what its last step has made possible.
+            within: keys of terms; a match of any other term that is no input or constant is left
+                out.
+            after: the same state, to find only substitutions that its last step has made possible.
         """
         if after is not None and after.parent is not None:
             found = self.matching.around(state.graph, after.touched)
@@ -233,26 +237,26 @@ class Frame:
         return found if within is None else [one for one in found if one.matched <= within]
 
     def attempt(self, state: State, substitution: Substitution) -> Trial:
-        """What a graph would be after a substitution, without building it."""
+        """Evaluate a graph after a substitution, without building it."""
         if self.level == "operators":
             return state.bench.attempt(substitution)
         made = rewritten(self.terms, state.graph, substitution)
         self.terms.remember(made.new.values())
         value, _ = self._cheapest(self._solved(made.graph, (self._covers_of(state), made)))
-        for key in made.new:  # most graphs are never looked at again
+        for key in made.new:  # most graphs are never used again
             del self.terms.known[key]
         return Trial(made.graph.key, value, made.graph.size)
 
     def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
-        """The graph after a substitution; ``trial`` is the answer of `attempt`, if it is known."""
+        """Return the graph after a substitution; ``trial`` is the result of `attempt`, if known."""
         return State(self.terms, trial or self.attempt(state, substitution), state, substitution)
 
     def outcome(self, state: State, cover: Cover | None = None) -> Outcome:
-        """A graph with its kernels and all that they cost.
+        """Return a graph with its kernels and all their costs.
 
         Args:
             state: the graph.
-            cover: of it, above level ``operators``; the cheapest one where none is given.
+            cover: a cover of it, above level ``operators``; the cheapest one where none is given.
         """
         if state.key == self.start.key:
             graph, names = self.graph, self.terms.names
@@ -340,7 +344,7 @@ class Frame:
 def _on_streams(
     kernels: Sequence[tuple[str, Chosen] | None], schedule: Schedule
 ) -> dict[str, Chosen]:
-    """Kernels as they are submitted; what is ``None`` does not run."""
+    """Return kernels in submission order; entries that are ``None`` do not run."""
     recorder = {event: n for n in schedule.order for event in schedule.records[n]}
     found: dict[str, Chosen] = {}
     for number in schedule.order:

@@ -17,7 +17,7 @@ __all__ = ["GROUP", "make_search", "search_class", "search_names", "with_paramet
 Made = TypeVar("Made")
 
 GROUP = "eqsat_opt.searches"
-"""Entry points of packages: a name, and the class of a search."""
+"""Group of the entry points of packages, each a name and the class of a search."""
 
 _OWN: Mapping[str, str] = {
     "exhaustive": "Exhaustive",
@@ -33,16 +33,16 @@ _OWN: Mapping[str, str] = {
     "autograph": "AutoGraph",
     "ios": "Ios",
 }
-"""Name, which is that of a module of `methods`, to the class in it."""
+"""Name of a search, and so of its module in `methods`, to its class there."""
 
 
 def search_names() -> tuple[str, ...]:
-    """All searches that there are, our own first."""
+    """Return the names of all searches, our own first."""
     return tuple(dict.fromkeys((*_OWN, *sorted(one.name for one in entry_points(group=GROUP)))))
 
 
 def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
-    """A search with some parameters of its own and defaults for the others.
+    """Make a search with given parameters and defaults for the others.
 
     Raises:
         OptionError: there is no such search or parameter, a value has no meaning, or an installed
@@ -52,7 +52,7 @@ def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
 
 
 def with_parameters(kind: type[Made], name: str, parameters: Mapping[str, Any]) -> Made:
-    """A method of a comparison, a dataclass, with some parameters of its own.
+    """Make a method of a comparison, a dataclass, with given parameters.
 
     Raises:
         OptionError: there is no such parameter, or a value has no meaning.
@@ -69,7 +69,7 @@ def with_parameters(kind: type[Made], name: str, parameters: Mapping[str, Any]) 
 
 
 def search_class(name: str) -> type[Search]:
-    """The class of a search.
+    """Return the class of a search.
 
     Raises:
         OptionError: there is none of this name, or an installed one cannot be loaded.
@@ -105,11 +105,11 @@ _KINDS: Mapping[type, str] = {
     bool: "true or false",
     str: "a text",
 }
-"""Of parameters; those of other types are for the search to check."""
+"""Types of parameters, by their names in messages; a search checks its other types itself."""
 
 
 def _value(where: str, value: Any, type_: Any) -> Any:
-    """A parameter as its type; numbers and flags may be texts, as on the command line."""
+    """Convert a parameter to its type; numbers and flags may be texts, as on the command line."""
     if get_origin(type_) is Literal:
         if value not in get_args(type_):
             choices = " or ".join(map(str, get_args(type_)))

@@ -1,4 +1,4 @@
-"""One run of a search: what it has spent, and the best graph so far."""
+"""One run of a search: the spent budget, and the best graph so far."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class _Spent(Exception):
 
 
 class Run:
-    """Counts, and ends a search when its budget is spent: the search stands in a ``with``.
+    """Counters of a search, used in a ``with`` statement that ends it when its budget is spent.
 
     Attributes:
-        frame: of the search.
+        frame: the frame of the search.
         best: the best graph so far.
-        graphs: graphs whose substitutions were looked for.
-        tried: substitutions tried.
-        duplicates, pruned: as the search says; see `SearchResult`.
-        notes: what else there is to say.
+        graphs: number of graphs whose substitutions were listed.
+        tried: number of substitutions tried.
+        duplicates, pruned: counted by the search; see `SearchResult`.
+        notes: further remarks.
     """
 
     def __init__(self, frame: Frame, budget: Budget, *, part_of: Run | None = None) -> None:
         """Begin to count.
 
         Args:
-            frame: of the graph that is searched.
-            budget: of the run.
+            frame: the frame of the graph that is searched.
+            budget: the budget of the run.
             part_of: a run that is charged for all that this one spends, too.
         """
         self._started, self._cpu = time.perf_counter(), time.process_time()
@@ -61,7 +61,7 @@ class Run:
 
     @property
     def cpu_s(self) -> float:
-        """Of the process, since the run began."""
+        """CPU seconds of the process since the run began."""
         return time.process_time() - self._cpu
 
     def _end(self, reason: StopReason) -> NoReturn:
@@ -81,7 +81,7 @@ class Run:
             self._end("cpu")
 
     def visit(self) -> None:
-        """Count a graph whose substitutions are to be looked for."""
+        """Count a graph whose substitutions are to be listed."""
         self.tick()
         if self._budget.graphs and self.graphs >= self._budget.graphs:
             self._end("graphs")
@@ -90,11 +90,11 @@ class Run:
         self.graphs += 1
 
     def may_follow(self, state: State) -> bool:
-        """Whether the budget allows for a substitution after those that led to a graph."""
+        """Return whether the budget allows one more substitution in a row from a graph."""
         return self.may_take(state.length + 1)
 
     def may_take(self, length: int) -> bool:
-        """Whether the budget allows for so many substitutions in a row."""
+        """Return whether the budget allows so many substitutions in a row."""
         if not self._budget.length or length <= self._budget.length:
             return True
         self._is_cut = True
@@ -105,14 +105,14 @@ class Run:
     def substitutions(
         self, state: State, *, within: Set[bytes] | None = None, after: State | None = None
     ) -> Sequence[Substitution]:
-        """Those of `Frame.substitutions`; the graph counts as visited."""
+        """Return the substitutions of a graph in the frame, and count the graph as visited."""
         if not self.may_follow(state):
             return ()
         self.visit()
         return self.frame.substitutions(state, within=within, after=after)
 
     def attempt(self, state: State, substitution: Substitution) -> Trial:
-        """What a graph would be after a substitution, without building it."""
+        """Evaluate a graph after a substitution, without building it, and count the trial."""
         self.charge()
         return self.frame.attempt(state, substitution)
 
@@ -126,12 +126,12 @@ class Run:
         self.tried += 1
 
     def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
-        """The graph after a substitution, which is the best so far if it costs less.
+        """Return the graph after a substitution, and keep it as the best one if it costs less.
 
         Args:
             state: the graph before.
-            substitution: of it.
-            trial: what `attempt` has said of it.
+            substitution: a substitution of it.
+            trial: the result of `attempt`, if known.
         """
         trial = trial or self.attempt(state, substitution)
         found = self.frame.apply(state, substitution, trial)
@@ -139,18 +139,18 @@ class Run:
         return found
 
     def consider(self, state: State) -> None:
-        """Take a graph for the best one if it costs less, and can be written."""
+        """Keep a graph as the best one if it costs less, and can be written."""
         if state.value < self.best.value and state.is_result:
             self.best = state
             self._trace.append(self.moment(state.value))
 
     def moment(self, value: float) -> SearchTrace:
-        """What has been spent when a graph of a value is found."""
+        """Return a record of the budget that is spent when a graph of this value is found."""
         now = time.perf_counter() - self._started
         return SearchTrace(self.graphs, self.tried, cpu_s=self.cpu_s, time_s=now, value=value)
 
     def result(self, **named: Any) -> SearchResult:
-        """What was found; ``named`` are further fields of `SearchResult`."""
+        """Return the result of the search; ``named`` are further fields of `SearchResult`."""
         outcome = self.frame.outcome(self.best)
         original = (
             outcome if self.best is self.frame.start else self.frame.outcome(self.frame.start)

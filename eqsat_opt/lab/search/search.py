@@ -1,4 +1,4 @@
-"""What every search takes and returns: a frame, a budget; a better graph and how it was found."""
+"""The interface of all searches: from a frame and a budget to a better graph and its derivation."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ StopReason = Literal["exhausted", "graphs", "substitutions", "cpu", "length"]
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop; counts make a run repeatable, seconds do not.
+    """Limits of a search; counts make a run repeatable, seconds do not.
 
     Attributes:
-        graphs: graphs whose substitutions are looked for; 0 for no limit.
-        substitutions: tried; 0 for no limit.
-        cpu_s: seconds of this process; 0 for no limit.
+        graphs: number of graphs whose substitutions are listed; 0 for no limit.
+        substitutions: number of substitutions tried; 0 for no limit.
+        cpu_s: CPU seconds of this process; 0 for no limit.
         length: substitutions from the original to any graph; 0 for no limit.
     """
 
@@ -53,11 +53,11 @@ class SearchTrace:
     """A moment at which a better graph was found.
 
     Attributes:
-        graphs: graphs visited before.
-        tried: substitutions tried before.
-        cpu_s: of the process, since the start.
-        time_s: since the start.
-        value: of the graph.
+        graphs: number of graphs visited before.
+        tried: number of substitutions tried before.
+        cpu_s: CPU seconds of the process, since the start.
+        time_s: wall-clock seconds since the start.
+        value: objective value of the graph.
     """
 
     graphs: int
@@ -72,19 +72,19 @@ class SearchResult:
     """The best graph.
 
     Attributes:
-        outcome: the best graph, its kernels and what it costs, recomputed from the graph.
-        original: the original, its kernels and what it costs.
-        steps: names of the rules that lead to it, in order.
-        trace: how the value fell.
-        stopped_by: ``exhausted``, or which part of the budget was spent.
-        cpu_s: of the process.
-        time_s: of the search.
-        graphs: graphs visited.
-        tried: substitutions tried.
-        duplicates: substitutions that led to a graph seen before.
-        pruned: substitutions that led to a graph too expensive or too large.
-        compared: how often a left side was to be compared with an operator, remembered or not.
-        notes: what else there is to know, for people.
+        outcome: the best graph, its kernels and costs, recomputed from the graph.
+        original: the original, its kernels and costs.
+        steps: names of the rules that lead to the best graph, in order.
+        trace: how the objective value fell.
+        stopped_by: ``exhausted``, or the part of the budget that was spent.
+        cpu_s: CPU seconds of the process.
+        time_s: wall-clock seconds of the search.
+        graphs: number of graphs visited.
+        tried: number of substitutions tried.
+        duplicates: number of substitutions that led to a graph seen before.
+        pruned: number of substitutions that led to a graph too expensive or too large.
+        compared: how often a left side was to be compared with an operator, cached or not.
+        notes: further remarks, for people.
     """
 
     outcome: Outcome
@@ -108,7 +108,7 @@ class SearchResult:
 
     @property
     def value(self) -> float:
-        """What was minimised, of the best graph."""
+        """The objective value of the best graph."""
         return self.outcome.value
 
 
@@ -119,11 +119,11 @@ class Search(Protocol):
     when the search is made (`OptionError`).
 
     Attributes:
-        name: as the command line calls it.
+        name: name on the command line.
         exact: whether a search that ended as ``exhausted`` has found the cheapest graph that the
             rules reach.
-        places: may be left out; true where the search chooses kernels or streams otherwise than
-            the level does, so that a graph alone does not say what its outcome costs.
+        places: optional; true where the search chooses kernels or streams otherwise than the level
+            does, so that a graph alone does not determine the cost of its outcome.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -131,4 +131,4 @@ class Search(Protocol):
     exact: ClassVar[bool]
 
     def run(self, frame: Frame, budget: Budget, seed: int) -> SearchResult:
-        """The best graph that the search finds; that of ``frame`` itself if there is none."""
+        """Return the best graph that the search finds; that of ``frame`` if none is better."""

@@ -1,8 +1,8 @@
-"""What tests are made of: small graphs, and oracles that judge e-graphs and rule books.
+"""Building blocks of tests: small graphs, and oracles that judge e-graphs and rule books.
 
-Public, because whoever adds operators or rules needs the same. The oracles are imported by their
-own names: ``eqsat_opt.lab.testing.eclasses`` evaluates every e-node and compares it with its class,
-``eqsat_opt.lab.testing.redundancy`` says which rules of a book follow from the others.
+They are public, because authors of operators or rules need them too. The oracles are imported by
+their own names: ``eqsat_opt.lab.testing.eclasses`` evaluates every e-node and compares it with its
+class, ``eqsat_opt.lab.testing.redundancy`` finds the rules of a book that follow from the others.
 """
 
 from __future__ import annotations

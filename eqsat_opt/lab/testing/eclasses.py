@@ -1,6 +1,6 @@
 """The numeric e-class check: every e-node is evaluated and compared with its class.
 
-A class stands for one value. The first evaluated node of a class sets it (a term of the model where
+A class represents one value. The first evaluated node of a class sets it (a term of the model where
 there is one), and every other node must agree, computed from the values of its operand classes. A
 wrong union therefore shows where it was made and nowhere else, and the node that disagrees names
 the rule that made it.
@@ -29,13 +29,13 @@ from eqsat_opt.ir.values.types import FLOATS, TensorType, numpy_dtype
 __all__ = ["BadClass", "EClassReport", "check_eclasses"]
 
 _FREE = (LEAF, OUT)
-"""Operators whose value is drawn; nothing is known about it but the type."""
+"""Operators whose value is drawn at random, since only its type is known."""
 _DEFAULT_SIZE = 3
 
 
 @dataclass(frozen=True)
 class BadClass:
-    """A member of a class that does not compute what the class stands for.
+    """A member of a class that does not compute the value of the class.
 
     Attributes:
         eclass: number of the class.
@@ -59,17 +59,17 @@ class BadClass:
 
 @dataclass(frozen=True)
 class EClassReport:
-    """What was compared.
+    """The result of the check.
 
     Attributes:
-        equalities: members that were compared with the value of their class.
-        skipped: e-nodes that were never reached: an operand, or the model's own term of their
-            class, has no value (it is not a tensor, or its operator refused its operands). An
+        equalities: number of members that were compared with the value of their class.
+        skipped: number of e-nodes that were never reached: an operand, or the model's own term of
+            their class, has no value (it is not a tensor, or its operator refused its operands). An
             e-node that refuses its own operands is counted in neither.
         bad: members that disagree, in the order in which they were made.
-        suspects: rules that united members of bad classes, likeliest first: few of the classes
-            that a wrong rule touched are good, while a right rule is in bad classes only where a
-            wrong one was, too. A saturation of one round gives the shortest list.
+        suspects: rules that united members of bad classes, likeliest first: few of the classes that
+            a wrong rule touched are good, while a right rule is in bad classes only where a wrong
+            one was, too. A saturation of one round gives the shortest list.
     """
 
     equalities: int
@@ -85,7 +85,7 @@ class EClassReport:
 
 
 class _Evaluator:
-    """Values of classes, freed once nobody needs them."""
+    """Values of classes, freed after their last use."""
 
     def __init__(self, saturation: Saturation, seed: int, sizes: Mapping[str, int]) -> None:
         self.saturation = saturation
@@ -97,7 +97,7 @@ class _Evaluator:
     # Drawn values --------------------------------------------------------------------------------
 
     def draw(self, eclass: int, leaf: int | None) -> Array:
-        """A random value of the class's type; weights are scaled so that results do not grow."""
+        """Draw a random value of the class's type; weights are scaled to keep results small."""
         type_ = self.eclasses.types[eclass]
         assert isinstance(type_, TensorType)
         shape = tuple(evaluate_dim(d, self.sizes) for d in type_.shape)
@@ -105,9 +105,9 @@ class _Evaluator:
         name = lowered.leaf_names[leaf] if leaf is not None else ""
         handle = lowered.constants.get(name)
         if handle is not None and type_.dtype not in FLOATS:
-            return np.asarray(handle.load())  # Indices, masks and shapes mean what they are.
+            return np.asarray(handle.load())  # Indices, masks and shapes keep their values.
         if handle is not None:
-            # A view has the values of what it is a view of.
+            # A view has the values of the constant that it views.
             base = lowered.view_of.get(name, name)
             return self._weight(base, lowered.constants[base].type).reshape(shape)
         rng = np.random.default_rng([self.seed, eclass])
@@ -125,7 +125,7 @@ class _Evaluator:
         return drawn
 
     def _bound(self, eclass: int) -> int:
-        """The bound below which integers of a class are drawn: the extents that they index."""
+        """Return the bound for the integers of a class: the least extent that they index."""
         extents = [8]
         for node in self.eclasses.parents[eclass]:
             if self.eclasses.op[node] == "Gather":
@@ -140,7 +140,7 @@ class _Evaluator:
     def compute(
         self, op: str, attrs: Attrs, children: tuple[int, ...], eclass: int
     ) -> Array | None:
-        """The value of one member, ``None`` if it has none."""
+        """Return the value of one member, ``None`` if it has none."""
         if not isinstance(self.eclasses.types[eclass], TensorType) or op == OPAQUE:
             return None
         if op in _FREE:
@@ -158,7 +158,7 @@ class _Evaluator:
 
 
 def _in_double(key: str, value: Attr) -> Attr:
-    """An attribute where floating point is computed in double precision."""
+    """Return an attribute with double precision in place of any floating-point type."""
     return "float64" if key in ("dtype", "to") and value in FLOATS else value
 
 
@@ -170,7 +170,7 @@ class _Sizes(dict[str, int]):
 
 
 def _error(expected: Array, actual: Array) -> float:
-    """Greatest difference relative to the greatest magnitude; infinite where shapes differ."""
+    """Return the greatest difference relative to the magnitude; infinite where shapes differ."""
     if expected.shape != actual.shape:
         return math.inf
     if expected.dtype.kind not in "f" or actual.dtype.kind not in "f":
@@ -239,7 +239,7 @@ class _Check:
                 self.readers[child].append(number)
         self.term_class: list[int] = self.eclasses.term_class.tolist()
         self.terms_left = [0] * len(classes)
-        # A value is needed by what reads it and by what is compared with it.
+        # A value is needed by the members that read it and by those that are compared with it.
         self.needed = [len(self.readers[c]) + len(self.owned[c]) for c in classes]
         for term, eclass in zip(self.lowered.terms, self.term_class, strict=True):
             self.terms_left[eclass] += 1
@@ -258,7 +258,7 @@ class _Check:
         self.terms_left[eclass] -= 1
         value = self.evaluator.compute(term.op, term.attrs, children, eclass)
         if value is not None and eclass in self.values:
-            # A drawn value is equal to no other, whatever the numbers say.
+            # A drawn value is equal to no other, whatever the numbers are.
             error = math.inf if term.op in _FREE else self.error(eclass, value)
             self.compare(
                 _Member(owner=eclass, op=term.op, attrs=term.attrs, children=children, origin=0),
@@ -273,17 +273,17 @@ class _Check:
             self.release(needed)
 
     def drain(self, ready: list[tuple[int, int]]) -> None:
-        """Evaluate members whose operands have values, earliest made first, and what follows."""
+        """Evaluate members whose operands have values, earliest made first, and their readers."""
         while ready:
             _, number = heapq.heappop(ready)
             member = self.members[number]
             if number in self.computed:
                 continue
             if member.owner not in self.values and self.terms_left[member.owner]:
-                continue  # The model's own term will set it, and come back for this member.
+                continue  # The model's own term sets the value, and then queues this member again.
             self.computed.add(number)
             fresh = member.owner not in self.values
-            if member.origin:  # The model's own were compared as terms.
+            if member.origin:  # The model's own nodes are compared as terms.
                 self.evaluate(member)
             if fresh and member.owner in self.values:
                 self.arrived(member.owner, ready)
@@ -317,7 +317,8 @@ class _Check:
         rule = self.eclasses.rule_at(member.origin)
         if rule is None:
             rule = " or ".join(self.eclasses.united_by.get(member.owner, ())) or None
-        # What was made first is the likelier culprit; the rest, the model's own too, may follow.
+        # The earliest member is the likeliest culprit; later ones, and the model's own, may be
+        # wrong because of it.
         made = member.origin or 1 << 62
         self.bad.append(
             (
@@ -362,7 +363,7 @@ def check_eclasses(
 
     Args:
         saturation: the e-graph.
-        seed: of the drawn values.
+        seed: seed of the drawn values.
         dims: sizes of symbolic dimensions; 3 for those not named.
         rtol: greatest accepted difference relative to the greatest magnitude in the class.
     """

@@ -19,12 +19,12 @@ __all__ = ["GraphMaker", "as_dim", "evaluate", "random_inputs", "typed_graphs"]
 
 
 def as_dim(value: int | str | SymDim) -> Dim:
-    """A size; one that is a text is symbolic."""
+    """Return a size; a text becomes a symbolic one."""
     return sym(value) if isinstance(value, str) else value
 
 
 class GraphMaker:
-    """Builds a typed graph node by node; every method returns the name of a value.
+    """A builder of a typed graph, node by node; every method returns the name of a value.
 
     >>> g = GraphMaker()
     >>> x = g.input("x", 2, 4)
@@ -34,7 +34,7 @@ class GraphMaker:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        """``seed`` fixes the values of all weights."""
+        """Begin an empty graph; ``seed`` fixes the values of all weights."""
         self._rng = np.random.default_rng(seed)
         self._inputs: list[str] = []
         self._nodes: list[Node] = []
@@ -42,13 +42,13 @@ class GraphMaker:
         self._types: dict[str, ValueType] = {}
 
     def input(self, name: str, *shape: Dim | str, dtype: str = "float32") -> str:
-        """A graph input; a size that is a text is symbolic."""
+        """Add a graph input; a size that is a text is symbolic."""
         self._types[name] = TensorType(dtype, tuple(as_dim(d) for d in shape))
         self._inputs.append(name)
         return name
 
     def constant(self, array: Array) -> str:
-        """A compile-time constant."""
+        """Add a compile-time constant."""
         name = f"c{len(self._constants)}"
         type_ = StaticType(str(array.dtype), array.shape)
         data = str(type_).encode() + b":" + array.tobytes()
@@ -58,7 +58,7 @@ class GraphMaker:
         return name
 
     def weight(self, *shape: int) -> str:
-        """A float32 constant with random normal elements."""
+        """Add a float32 constant with random normal elements."""
         return self.constant(self._rng.standard_normal(shape).astype(np.float32))
 
     def __call__(self, op: str, *operands: str, **attrs: Any) -> str:
@@ -76,7 +76,7 @@ class GraphMaker:
     def conv(
         self, x: str, w: str, *bias: str, stride: int = 1, pad: int = 0, group: int = 1
     ) -> str:
-        """A convolution with equal strides and pads on all axes."""
+        """Add a convolution with equal strides and pads on all axes."""
         axes = self.type(x).rank - 2
         attrs = {"strides": (stride,) * axes, "pads": (pad,) * 2 * axes, "dilations": (1,) * axes}
         return self("Conv", x, w, *bias, **attrs, group=group)
@@ -84,7 +84,7 @@ class GraphMaker:
     def opaque(
         self, op_type: str, *operands: str, outputs: tuple[ValueType, ...]
     ) -> tuple[str, ...]:
-        """A node that the registry does not know."""
+        """Add a node that the registry does not know."""
         number = len(self._nodes)
         names = tuple(f"v{number}_{i}" for i in range(len(outputs)))
         self._types.update(zip(names, outputs, strict=True))
@@ -92,18 +92,18 @@ class GraphMaker:
         return names
 
     def type(self, name: str) -> TensorType:
-        """The type of a value so far."""
+        """Return the type of a value that exists."""
         type_ = self._types[name]
         if isinstance(type_, OtherType):
             raise TypeError(f"{name} is not a tensor but {type_}")
         return type_
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a value so far, all of it literal."""
+        """Return the shape of a value that exists, all of it literal."""
         return require_static(self.type(name)).shape
 
     def graph(self, *outputs: str) -> Graph:
-        """The graph, checked."""
+        """Return the graph, checked."""
         graph = Graph(
             inputs=tuple(self._inputs),
             outputs=outputs,
@@ -116,13 +116,16 @@ class GraphMaker:
 
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
-    """Double precision values for all inputs of a static graph."""
+    """Draw double precision values for all inputs of a static graph."""
     rng = np.random.default_rng(seed)
     return {n: rng.standard_normal(graph.static_type(n).shape) for n in graph.inputs}
 
 
 def evaluate(graph: Graph, inputs: dict[str, Array]) -> list[Array]:
-    """The outputs of a graph without opaque nodes, computed in double precision by the registry."""
+    """Return the outputs of a graph without opaque nodes.
+
+    The registry computes them in double precision.
+    """
     from eqsat_opt.ir.ops.domains import FLOAT
 
     values = dict(inputs)
@@ -144,13 +147,13 @@ _BINARY = ("Add", "Mul", "Sub")
 
 
 def _step(draw: Any, st: Any, maker: GraphMaker, values: list[str]) -> str:
-    """One more operator on values that exist, with partners that fit."""
+    """Add an operator on existing values, with operands that fit."""
     x = draw(st.sampled_from(values))
     shape = maker.shape(x)
     rank = len(shape)
     same = [v for v in values if maker.shape(v) == shape]
     kinds = ["unary", "binary", "literal", "slice", "concat", "transpose"]
-    # What most rules are about comes up more often than plain elementwise operators.
+    # Operators that most rules match are drawn more often than plain elementwise ones.
     kinds += ["matmul", "products"] * 2 if rank == 2 else []
     kinds += ["conv", "siblings", "pool"] * 3 if rank == 4 else []
     match draw(st.sampled_from(kinds)):
@@ -218,9 +221,9 @@ def _step(draw: Any, st: Any, maker: GraphMaker, values: list[str]) -> str:
 
 
 def typed_graphs(max_nodes: int = 8) -> SearchStrategy[Graph]:
-    """Random static float32 graphs in which the rules of the book find something to do.
+    """Return a strategy of random static float32 graphs to which the rules of the book apply.
 
-    Needs hypothesis (the extra ``test``).
+    It needs hypothesis (the extra ``test``).
     """
     from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""Oracles for plans: graphs to plan, where each byte that is read comes from, and mutants."""
+"""Oracles for plans: graphs to plan, the origin of each byte that is read, and mutants."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Tags = npt.NDArray[np.int64]
 
 
 def branching_graph(seed: int, nodes: int = 16) -> Graph:
-    """A random graph with branches, joins and movements: images of few channels, two samples.
+    """Build a random graph with branches, joins and movements: images of few channels, two samples.
 
     Every element of every value reaches an output, and no operator hides a difference.
     """
@@ -42,7 +42,7 @@ def branching_graph(seed: int, nodes: int = 16) -> Graph:
         return (shape(name)[0], *shape(name)[2:])
 
     while len(values) < nodes + 2:
-        # Recent values more often, so that there are chains as well as branches.
+        # Recent values are drawn more often, so that there are chains as well as branches.
         x = values[int(len(values) * generator.random() ** 0.5)]
         match int(generator.integers(10)):
             case 0 | 1 | 2:
@@ -75,7 +75,7 @@ def branching_graph(seed: int, nodes: int = 16) -> Graph:
 
 
 def siblings_graph(seed: int, blocks: int = 4) -> Graph:
-    """A random graph of siblings that were merged: their parts go into concatenations, or further.
+    """Build a random graph of merged siblings, whose parts are concatenated or read further.
 
     Every element of every value reaches an output.
     """
@@ -86,7 +86,7 @@ def siblings_graph(seed: int, blocks: int = 4) -> Graph:
     shape = maker.shape
 
     def merged(x: str, sizes: list[int]) -> list[str]:
-        """Parts of one product or convolution and what is computed of it by element."""
+        """Return parts of one product or convolution, after elementwise operators on it."""
         total = sum(sizes)
         whole = maker.conv(x, maker.weight(total, shape(x)[1], 1, 1), maker.weight(total))
         steps = generator.permutation(["Add", "Tanh", "Mul", "Square", "BatchNormalization"])
@@ -94,7 +94,7 @@ def siblings_graph(seed: int, blocks: int = 4) -> Graph:
             match op:
                 case "Tanh":
                     whole = maker("Tanh", whole)
-                case "Square":  # of what is small: rounding grows with the values
+                case "Square":  # of small values: rounding errors grow with them
                     whole = maker("Tanh", whole)
                     whole = maker("Mul", whole, whole)
                 case "BatchNormalization":
@@ -120,7 +120,7 @@ def siblings_graph(seed: int, blocks: int = 4) -> Graph:
     for _ in range(blocks):
         x = str(generator.choice(values[-3:]))
         parts = merged(x, generator.integers(1, 4, generator.integers(2, 5)).tolist())
-        if generator.random() < 0.3:  # two of them in one concatenation, or one in two
+        if generator.random() < 0.3:  # two parts in one concatenation, or one in two
             parts += merged(x, [1, 2])
         further = generator.random(len(parts)) < 0.5
         inside = [
@@ -141,18 +141,18 @@ def siblings_graph(seed: int, blocks: int = 4) -> Graph:
     return maker.graph(*(name for name in every if name not in used))
 
 
-# ** where data come from **
+# ** the origin of data **
 
 
 def provenance(plan: Plan, seed: int | None = None) -> dict[tuple[str, int], _Tags]:
-    """For each operand of each launch, and each output, which byte of which value each byte is.
+    """Return, for each operand of a launch and each output, the origin of each of its bytes.
 
-    Nothing is computed: a launch writes tags of its own into an arena of tags. So two plans with
-    equal tags compute the same, whatever the kernels are.
+    A tag identifies one byte of one value. Nothing is computed: a launch writes tags of its own
+    into an arena of tags. So two plans with equal tags compute the same, whatever the kernels are.
 
     Args:
-        plan: one that `order.happens_before` accepts.
-        seed: of the order in which launches run; without, as submitted.
+        plan: a plan that `order.happens_before` accepts.
+        seed: seed of the order in which launches run; without it, they run as submitted.
 
     Returns:
         (launch, operand) to tags; outputs of the plan are operands of ``""``.
@@ -162,7 +162,7 @@ def provenance(plan: Plan, seed: int | None = None) -> dict[tuple[str, int], _Ta
     found: dict[tuple[str, int], _Tags] = {}
 
     def places(name: str) -> npt.NDArray[np.int64]:
-        """Bytes of the elements, in C order of the elements."""
+        """Return the byte positions of the elements, in C order of the elements."""
         buffer = plan.buffer_of[name]
         place = np.full((), plan.start_of(name), np.int64)
         for dim, stride in zip(buffer.dims, buffer.strides, strict=True):
@@ -196,7 +196,7 @@ def provenance(plan: Plan, seed: int | None = None) -> dict[tuple[str, int], _Ta
 
 
 def _first_tag(kind: str, name: str) -> int:
-    """Far from all others: a hash, with room for the bytes of one value behind it."""
+    """Return the first tag of a value: a hash, with room after it for the bytes of the value."""
     digest = hashlib.sha256(f"{kind}\0{name}".encode()).digest()
     return int.from_bytes(digest[:4], "little") << 31
 
@@ -297,7 +297,7 @@ MUTATIONS: Mapping[str, _Mutation] = {
 
 
 def mutants(plan: Plan, count: int, seed: int) -> Iterator[tuple[str, Plan]]:
-    """Changed plans with the kind of the change, each of one change; fewer where none applies."""
+    """Yield plans with one change each, and the kind of the change; fewer where none applies."""
     generator = np.random.default_rng(seed)
     kinds = list(MUTATIONS)
     for number in range(count):
@@ -315,14 +315,14 @@ def judge(
     workspace_bytes: Callable[[Plan, int], int],
     orders: int = 3,
 ) -> str:
-    """What becomes of a mutant.
+    """Classify a mutant by its effect.
 
     Args:
         plan: the original.
-        mutant: of it.
-        constants: of both.
+        mutant: a mutant of it.
+        constants: the constants of both.
         feeds: several sets of inputs.
-        workspace_bytes: what launch number … of a plan needs.
+        workspace_bytes: returns the workspace that a launch of a plan, given by number, needs.
         orders: how many orders of the launches are tried.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Which rules of a book follow from the others.
+"""Redundancy of rules: which rules of a book follow from the others.
 
-A redundant rule adds no equality, but it may still be wanted: it shortens the way, or it is what a
-search on graphs applies in one step.
+A redundant rule adds no equality, but it may still be wanted: it shortens derivations, or a search
+on graphs applies it in one step.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _INSTANCES = 4
 
 @dataclass(frozen=True)
 class Redundancy:
-    """What the others say about one rule.
+    """The redundancy of one rule.
 
     Attributes:
-        rule: its name.
-        derivation: from all other rules; ``None`` if it was not derived.
-        instances: typings at which it was tried; 0 if none was found, so nothing is known.
+        rule: name of the rule.
+        derivation: its derivation from all other rules; ``None`` if it was not derived.
+        instances: number of typings at which it was tried; 0 if none was found, so nothing is
+            known.
         in_basis: whether it belongs to the basis from which the others follow.
     """
 
@@ -48,11 +49,11 @@ class Redundancy:
 
 @dataclass(frozen=True)
 class RedundancyReport:
-    """One row per rule.
+    """A report with one row per rule.
 
     Attributes:
-        rows: in the order of the book.
-        time_s: seconds.
+        rows: rows in the order of the book.
+        time_s: seconds for everything.
     """
 
     rows: tuple[Redundancy, ...]
@@ -70,7 +71,7 @@ class RedundancyReport:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """A summary in one line."""
         return (
             f"{len(self.rows)} rules, {len(self.redundant)} follow from the others, "
             f"{len(self.basis)} are a basis"
@@ -80,7 +81,7 @@ class RedundancyReport:
         return "\n".join([*map(str, self.rows), self.summary])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain values for JSON."""
         return {
             "rules": [
                 {
@@ -99,7 +100,10 @@ class RedundancyReport:
 
 
 def _weight(rule: Rule) -> int:
-    """Operators of both sides: of two rules that imply each other, the larger one leaves."""
+    """Return the number of operators of both sides and of conditions.
+
+    Where two rules imply each other, the larger one leaves the basis.
+    """
     return sum(sum(1 for _ in root.walk()) for root in rule.roots) + len(rule.when)
 
 
@@ -109,9 +113,10 @@ def redundant(
     """Try to derive each rule from the others, then thin the book out to a basis.
 
     Args:
-        rules: of one book; those that the e-graph does not read (siblings are merged in an order,
-            which is for searches on graphs) are derived, but derive nothing.
-        progress: called with the number of rules done, of all, and the name of the last one.
+        rules: rules of one book; those that the e-graph does not read (siblings are merged in an
+            order, which is for searches on graphs) are derived, but derive nothing.
+        progress: called with the number of rules done, the number of all rules, and the name of the
+            last one.
     """
     start = time.perf_counter()
     prover = Prover(rules, iterations=_ITERATIONS, nodes=_NODES, most=_INSTANCES)

@@ -1,7 +1,8 @@
 """The reference executor: every operator as the registry defines it, in NumPy, node after node.
 
-It is slow and says what a model means: the constant folder and the rule checks evaluate the same
-definitions. What the registry does not know is run by onnx's own reference implementation.
+It is slow and defines the meaning of a model: the constant folder and the rule checks evaluate the
+same definitions. Operators that the registry does not know are run by onnx's own reference
+implementation.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class ReferenceSession:
         return self._graph.outputs
 
     def run(self, feeds: Feeds) -> list[Any]:
-        """All outputs, in order; fresh arrays (lists for sequences, None for absent optionals).
+        """Return all outputs in order, as fresh arrays.
+
+        Sequences are lists, and absent optionals are None.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit, or a node cannot be evaluated.
@@ -108,7 +111,7 @@ class ReferenceSession:
     def _outputs(
         self, number: int, node: Node, operands: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> dict[str, Any]:
-        """The values of one node by name."""
+        """Compute the values of one node by name."""
         try:
             with np.errstate(all="ignore"):
                 if node.op == OPAQUE:
@@ -134,7 +137,7 @@ class ReferenceSession:
         return dict(zip(names, results, strict=True))
 
     def _single(self, node: Node) -> onnx.ModelProto:
-        """A model of one opaque node; what its subgraphs capture becomes an input."""
+        """Build a model of one opaque node; values that its subgraphs capture become inputs."""
         proto = onnx_ir.to_proto(node.payload)
         del proto.input[:], proto.output[:]
         proto.input.extend(node.inputs)
@@ -164,7 +167,7 @@ class ReferenceSession:
 
 
 def _bind_sizes(graph: Graph, name: str, value: Any, sizes: dict[str, int]) -> None:
-    """Learn what the symbolic dimensions of a value that exists now are."""
+    """Record the sizes of symbolic dimensions that the shape of a value reveals."""
     type_ = graph.tensor_type(name)
     if isinstance(type_, TensorType) and np.ndim(value) == type_.rank:
         for dim, size in zip(type_.shape, np.shape(value), strict=True):

@@ -1,8 +1,8 @@
 """Benchmark models with seeded random weights, built in memory with no downloads.
 
-The graphs are those on which the literature of graph substitution reports, under names that say
-whose variant they are. Weights are scaled on real activations, so that outputs depend on inputs
-and on every weight: a wrong rewrite shows.
+The graphs are those on which the literature of graph substitution reports, under names that
+identify the variant. Weights are scaled on real activations, so that outputs depend on inputs and
+on every weight: a wrong rewrite shows.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = [
 
 
 def names() -> tuple[str, ...]:
-    """Names that `build` and `describe` take."""
+    """Return the names that `build` and `describe` take."""
     return tuple(RECIPES)
 
 
 def describe(name: str) -> Description:
-    """Say what a model is, without building it.
+    """Describe a model, without building it.
 
     Raises:
         OptionError: no such model.
@@ -54,7 +54,7 @@ def build(
     their last bits, because they are scaled by measured activations.
 
     Args:
-        name: one of `names()`.
+        name: a name from `names()`.
         scale: "full" as published; "tiny" has the same structure with few channels, blocks and
             pixels, for fast tests.
         seed: seed of the weights.
@@ -67,10 +67,10 @@ def build(
 
 
 def build_named(text: str, *, seed: int = 0) -> ModelProto:
-    """Build what ``NAME``, ``NAME@tiny`` or ``NAME@tiny,n=4,blocks=1x2`` says.
+    """Build the model of a text: ``NAME``, ``NAME@tiny`` or ``NAME@tiny,n=4,blocks=1x2``.
 
     Raises:
-        OptionError: as `build`, or a part has another form.
+        OptionError: `build` refuses the model, or a part has another form.
     """
     name, _, rest = text.partition("@")
     scale = "full"

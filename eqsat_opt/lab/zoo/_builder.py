@@ -29,7 +29,8 @@ _BIAS_STD = 0.2
 # 19 times with convolution biases drawn like this. Larger ones would drown the input instead.
 _CONV_BIAS_MEAN = 0.3
 _CONV_BIAS_STD = 0.4
-# Statistics of a channel with few positions lean on those of the whole tensor, this heavily.
+# Weight of the whole tensor's statistics in those of a channel, as a number of positions. It
+# matters for channels with few positions.
 _PRIOR_POSITIONS = 8
 
 
@@ -99,7 +100,7 @@ class GraphBuilder(Tracer):
         groups: int = 1,
         gain: float = 1.0,
     ) -> Value:
-        """Convolution with bias, as a folded batch normalization leaves it.
+        """Add a convolution with bias, as a folded batch normalization leaves it.
 
         `pad=None` keeps the size at stride 1 (odd kernels), `pad=0` is VALID.
         """
@@ -126,7 +127,7 @@ class GraphBuilder(Tracer):
         groups: int = 1,
         gain: float = 1.0,
     ) -> Value:
-        """Convolution without bias and an explicit BatchNormalization node."""
+        """Add a convolution without bias and an explicit BatchNormalization node."""
         weight, attributes = self._kernel(x, channels, kernel, stride, pad=pad, groups=groups)
         raw = self.op("Conv", x, self.initializer(weight, "conv_weight"), **attributes)
         norm = self._normalization(raw.sample, gain)
@@ -141,24 +142,24 @@ class GraphBuilder(Tracer):
         )
 
     def max_pool(self, x: Value, kernel: int, stride: int, *, pad: int | None = None) -> Value:
-        """Max pooling over square windows; `pad` as in `conv`."""
+        """Add max pooling over square windows; `pad` as in `conv`."""
         return self.op("MaxPool", x, **_window((kernel, kernel), stride, pad))
 
     def average_pool(self, x: Value, kernel: int, stride: int, *, pad: int | None = None) -> Value:
-        """Average pooling over square windows, padding not counted; `pad` as in `conv`."""
+        """Add average pooling over square windows, padding not counted; `pad` as in `conv`."""
         window = _window((kernel, kernel), stride, pad)
         return self.op("AveragePool", x, **window, count_include_pad=0)
 
     def classifier(self, x: Value, classes: int) -> Value:
-        """Global average pool, flatten and a fully connected layer."""
+        """Add global average pooling, flattening and a fully connected layer."""
         return self.gemm(self.flatten(self.op("GlobalAveragePool", x)), classes)
 
     def flatten(self, x: Value) -> Value:
-        """Images to vectors, (batch, channels * height * width)."""
+        """Flatten images to vectors, (batch, channels * height * width)."""
         return self.op("Flatten", x, axis=1)
 
     def gemm(self, x: Value, features: int) -> Value:
-        """Fully connected layer after a rectifier, (batch, inputs) to (batch, features)."""
+        """Add a fully connected layer after a rectifier, (batch, inputs) to (batch, features)."""
         weight = self.normal((features, x.shape[1]))
         weight -= weight.mean(axis=1, keepdims=True)
         raw = self.evaluate("Gemm", x.sample, weight, transB=1)
@@ -175,14 +176,14 @@ class GraphBuilder(Tracer):
     # Matrix products
 
     def linear(self, x: Value, features: int, *, gain: float = 1.0, bias: bool = True) -> Value:
-        """MatMul with a weight of its own and, unless told otherwise, Add of a bias."""
+        """Add a MatMul with a weight of its own and, unless `bias` is false, an Add of a bias."""
         y = self.matmul(x, self.projection(x, features, gain=gain))
         return self.add(y, self.bias(features, gain=gain)) if bias else y
 
     def projection(
         self, x: Value, features: int, *, gain: float = 1.0, centred: bool = False
     ) -> Value:
-        """Weight W of shape (x.shape[-1], features) for which x·W has deviation `gain`."""
+        """Draw a weight W of shape (x.shape[-1], features) for which x·W has deviation `gain`."""
         weight = self.normal((x.shape[-1], features))
         if centred:
             weight -= weight.mean(axis=0)
@@ -190,18 +191,18 @@ class GraphBuilder(Tracer):
         return self.initializer(weight, "weight")
 
     def bias(self, features: int, *, gain: float = 1.0) -> Value:
-        """Small random bias of shape (features,) beside activations of deviation `gain`."""
+        """Draw a small random bias of shape (features,) beside activations of deviation `gain`."""
         return self.initializer(self.normal((features,), gain * _BIAS_STD), "bias")
 
     def gains(self, features: int) -> Value:
-        """Random factors of shape (features,) near 1."""
+        """Draw random factors of shape (features,) near 1."""
         return self.initializer(self._gains(features), "gain")
 
     def layer_norm(self, x: Value, *, spread: float = 1.0) -> Value:
-        """LayerNormalization over the last axis, with gain and bias.
+        """Add a LayerNormalization over the last axis, with gain and bias.
 
-        `spread` scales how far gains stray from 1 and biases from 0: many layers in a row must
-        stray little, or what they add in common drowns the input.
+        `spread` scales how far gains stray from 1 and biases from 0. In a chain of many layers they
+        must stray little, or their common part drowns the input.
         """
         features = x.shape[-1]
         return self.op(
@@ -214,7 +215,7 @@ class GraphBuilder(Tracer):
         )
 
     def matmul(self, a: Value, b: Value) -> Value:
-        """Matrix product with numpy broadcasting of leading axes."""
+        """Add a matrix product with numpy broadcasting of leading axes."""
         return self.op("MatMul", a, b)
 
     def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
@@ -228,32 +229,32 @@ class GraphBuilder(Tracer):
     # Pointwise operators and concatenation
 
     def add(self, a: Value, b: Value) -> Value:
-        """Sum with broadcasting."""
+        """Add a sum with broadcasting."""
         return self.op("Add", a, b)
 
     def mul(self, a: Value, b: Value) -> Value:
-        """Product with broadcasting."""
+        """Add a product with broadcasting."""
         return self.op("Mul", a, b)
 
     def relu(self, x: Value) -> Value:
-        """Rectifier."""
+        """Add a rectifier."""
         return self.op("Relu", x)
 
     def sigmoid(self, x: Value) -> Value:
-        """Logistic function."""
+        """Add a logistic function."""
         return self.op("Sigmoid", x)
 
     def tanh(self, x: Value) -> Value:
-        """Hyperbolic tangent."""
+        """Add a hyperbolic tangent."""
         return self.op("Tanh", x)
 
     def gelu(self, x: Value) -> Value:
-        """Exact GELU, spelled x · (1 + erf(x / √2)) · ½ as PyTorch exports it below opset 20."""
+        """Add exact GELU, x · (1 + erf(x / √2)) · ½ as PyTorch exports it below opset 20."""
         erf = self.op("Erf", self.op("Div", x, self.scalar(2**0.5)))
         return self.mul(self.mul(x, self.add(erf, self.scalar(1.0))), self.scalar(0.5))
 
     def concat(self, values: Sequence[Value], axis: int = 1) -> Value:
-        """Concatenation, flat over all values."""
+        """Add one concatenation of all values."""
         return self.op("Concat", *values, axis=axis)
 
     # Weights
@@ -266,7 +267,7 @@ class GraphBuilder(Tracer):
         return array
 
     def scalar(self, value: float) -> Value:
-        """A constant of rank 0, one initializer per number."""
+        """Return a constant of rank 0, with one initializer per number."""
         if value not in self._scalars:
             self._scalars[value] = self.initializer(np.array(value, np.float32), "scalar")
         return self._scalars[value]

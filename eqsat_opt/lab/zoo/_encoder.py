@@ -19,11 +19,11 @@ def encoder_layer(
     linear: Linear,
     branch_gain: float,
 ) -> Value:
-    """Post-norm encoder layer (BERT): attention and feed-forward, each LN(x + branch).
+    """Add a post-norm encoder layer (BERT): attention and feed-forward, each LN(x + branch).
 
     `x` is (batch, tokens, hidden), and the heads divide hidden. `linear` makes every linear map.
     Each branch has the deviation `branch_gain` and the skip path 1: about 1/√(number of branches)
-    keeps what the first layers compute visible after the last.
+    keeps the result of the first layers visible after the last.
     """
     hidden = x.shape[-1]
     y = linear(self_attention(b, x, heads, linear), hidden, gain=branch_gain)
@@ -33,23 +33,23 @@ def encoder_layer(
 
 
 def split_heads(b: GraphBuilder, x: Value, heads: int) -> Value:
-    """(batch, tokens, hidden) to (batch, heads, tokens, hidden / heads)."""
+    """Reshape (batch, tokens, hidden) to (batch, heads, tokens, hidden / heads)."""
     batch, tokens, hidden = x.shape
     return b.transpose(b.reshape(x, (batch, tokens, heads, hidden // heads)), 0, 2, 1, 3)
 
 
 def merge_heads(b: GraphBuilder, x: Value) -> Value:
-    """(batch, heads, tokens, size) to (batch, tokens, heads * size)."""
+    """Reshape (batch, heads, tokens, size) to (batch, tokens, heads * size)."""
     batch, heads, tokens, size = x.shape
     return b.reshape(b.transpose(x, 0, 2, 1, 3), (batch, tokens, heads * size))
 
 
 def self_attention(b: GraphBuilder, x: Value, heads: int, linear: Linear) -> Value:
-    """Softmax attention of `heads` heads, without the linear map after it."""
+    """Add softmax attention of `heads` heads, without the linear map after it."""
     batch, tokens, hidden = x.shape
     size = hidden // heads
     query = split_heads(b, linear(x, hidden), heads)
-    # A key bias adds one number to all logits of a query, which softmax ignores: dead weight.
+    # A key bias would add one number to all logits of a query, which softmax ignores.
     key = b.reshape(linear(x, hidden, bias=False), (batch, tokens, heads, size))
     value = split_heads(b, linear(x, hidden), heads)
     logits = b.matmul(query, b.transpose(key, 0, 2, 3, 1))

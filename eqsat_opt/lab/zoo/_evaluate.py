@@ -1,4 +1,4 @@
-"""Run one ONNX node at a time, so that a graph under construction knows what it computes."""
+"""Evaluation of one ONNX node at a time, so that a graph under construction has sample values."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ def make_node(
 Evaluator: TypeAlias = Callable[
     [str, Sequence[npt.NDArray[Any]], Mapping[str, Attribute]], npt.NDArray[Any]
 ]
-"""The only output of a node of the default domain: of its operator, operands and attributes."""
+"""A function from an operator of the default domain, its operands and attributes to its only
+output."""
 
 
 def evaluator() -> Evaluator:
-    """What evaluates nodes here: onnxruntime, or where it is not installed the registry."""
+    """Return the evaluator of nodes: onnxruntime, or where it is not installed the registry."""
     try:
         import onnxruntime
     except ImportError:
@@ -51,10 +52,10 @@ def evaluator() -> Evaluator:
 
 
 class _Sessions:
-    """Evaluates single nodes with onnxruntime, with one session per node signature.
+    """An evaluator of single nodes with onnxruntime, with one session per node signature.
 
-    One thread and no graph optimisation: the same inputs give the same bits again, and a session
-    costs well under a millisecond, so a graph of thousands of nodes is traced in seconds.
+    Sessions use one thread and no graph optimisation, so the same inputs give the same bits again.
+    A session costs well under a millisecond, so a graph of thousands of nodes is traced in seconds.
     """
 
     def __init__(self, ort: Any) -> None:
@@ -88,7 +89,7 @@ class _Sessions:
 def _by_registry(
     op_type: str, inputs: Sequence[npt.NDArray[Any]], attributes: Mapping[str, Attribute]
 ) -> npt.NDArray[Any]:
-    """Evaluates a node as the operator registry defines what it stands for."""
+    """Evaluate the operators of the registry to which a node is imported."""
     model = _model_of(op_type, inputs, attributes)
     values = {f"x{i}": array for i, array in enumerate(inputs)}
     for name, array in values.items():
@@ -110,7 +111,7 @@ def _by_registry(
 def _model_of(
     op_type: str, inputs: Sequence[npt.NDArray[Any]], attributes: Mapping[str, Attribute]
 ) -> ModelProto:
-    """A model of one node, whose inputs are all inputs of the model."""
+    """Build a model of one node, whose inputs are all inputs of the model."""
     values = [
         helper.make_tensor_value_info(
             f"x{i}", helper.np_dtype_to_tensor_dtype(np.dtype(array.dtype)), array.shape

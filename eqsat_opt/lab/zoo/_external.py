@@ -1,4 +1,4 @@
-"""Models whose weights lie in a file beside them."""
+"""Models whose weights are in a file beside them."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def synthetic_large(
 ) -> None:
     """Write a rectified chain x ← relu(xW + b) with at least `bytes` of external weights.
 
-    Weights are drawn and written in pieces, so memory does not grow with the model. The weights
-    lie in `path` + ".data"; input `x` and output `y` have shape (batch, width).
+    Weights are drawn and written in pieces, so memory does not grow with the model. The weights are
+    in `path` + ".data"; input `x` and output `y` have shape (batch, width).
 
     Raises:
         ModelError: the files cannot be written; none is left behind.
@@ -104,7 +104,7 @@ def synthetic_large(
 
 
 def _he_rows(rng: np.random.Generator, width: int) -> Iterator[Array]:
-    """Rows of a (width, width) weight that keeps the deviation through a rectifier."""
+    """Yield rows of a (width, width) weight that keeps the deviation through a rectifier."""
     rows = max(1, _CHUNK_BYTES // (4 * width))
     scale = np.float32((2 / width) ** 0.5)
     for start in range(0, width, rows):
@@ -124,14 +124,14 @@ def _external_tensor(
 
 
 def _padded(file: BinaryIO) -> int:
-    """Where the next tensor begins."""
+    """Pad the file to the alignment, and return the offset of the next tensor."""
     file.write(b"\0" * (-file.tell() % _ALIGNMENT))
     return file.tell()
 
 
 @contextmanager
 def _staged(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, BinaryIO, str]]:
-    """Files for a model and its data, and the name of the data; in their places at the end."""
+    """Yield files for a model and its data, and the data's name; move both into place at last."""
     target, data_target = real_path(path), f"{real_path(path)}.data"
     if why := obstacle(target) or obstacle(data_target):
         raise ModelError(why)

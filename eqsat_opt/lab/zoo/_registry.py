@@ -1,4 +1,4 @@
-"""What the zoo holds, without the cost of importing what builds it."""
+"""The models of the zoo and their descriptions, without the cost of importing their builders."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Description:
     """A model of the zoo at full size.
 
     Attributes:
-        name: what `build` takes, and the command line after `zoo:`.
+        name: name for `build`, and on the command line after `zoo:`.
         title: name for people.
-        source: where the definition comes from.
+        source: origin of the definition.
         summary: what it is good for and how it differs from namesakes.
         n_operators: number of ONNX nodes.
         n_params: number of floating-point weights.
@@ -34,7 +34,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to build a model: a function of the seed and sizes, and the sizes of its tiny twin."""
+    """A recipe for a model: a function of the seed and sizes, and the sizes of its tiny twin."""
 
     description: Description
     module: str

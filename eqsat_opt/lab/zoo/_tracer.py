@@ -1,7 +1,7 @@
-"""Record an ONNX graph while computing it on one sample input.
+"""Recording of an ONNX graph while it is computed on one sample input.
 
 Tracing with real activations gives two things at once: shapes need no inference, and layers can be
-scaled by what really reaches them (see `eqsat_opt.lab.zoo._builder`).
+scaled by the activations that reach them (see `eqsat_opt.lab.zoo._builder`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the graph under construction and what it holds for the sample input."""
+    """A tensor of the graph under construction and its value for the sample input."""
 
     name: str
     sample: npt.NDArray[Any]
@@ -36,11 +36,11 @@ class Value:
 
 
 class Tracer:
-    """Collects nodes, initializers and inputs, and evaluates every node as it is added.
+    """A recorder of nodes, initializers and inputs that evaluates every node as it is added.
 
     Attributes:
         rng: source of the weights; the sample inputs come from a stream of their own, so that
-            the two never disturb each other.
+            neither depends on the other.
     """
 
     def __init__(self, name: str, seed: int) -> None:
@@ -49,7 +49,8 @@ class Tracer:
         self._sample_rng = np.random.default_rng(sample_seed)
         self._evaluate = evaluator()
         self._counts: Counter[str] = Counter()
-        # Filled in place: appending a finished TensorProto would copy all of its weights again.
+        # The model is filled in place: appending a finished TensorProto would copy all of its
+        # weights.
         self._model = ModelProto(ir_version=IR_VERSION, producer_name="eqsat_opt.lab.zoo")
         self._model.opset_import.append(helper.make_opsetid("", OPSET))
         self._graph = self._model.graph
@@ -96,7 +97,7 @@ class Tracer:
     def model(self, outputs: Mapping[str, Value]) -> ModelProto:
         """Close the graph: the values become outputs under the given names, in that order.
 
-        The model is handed over, not copied: the tracer ends here.
+        The model is handed over, not copied, so the tracer cannot be used afterwards.
         """
         renamed = {value.name: name for name, value in outputs.items()}
         for node in self._graph.node:

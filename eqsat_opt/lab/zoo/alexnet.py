@@ -23,7 +23,8 @@ def alexnet(
 ) -> ModelProto:
     """Build AlexNet; all channel counts are multiples of `width`.
 
-    Image (1, 3, 227, 227) to scores (1, classes), with the two-group convolutions of the original.
+    The model maps an image (1, 3, 227, 227) to scores (1, classes), with the two-group convolutions
+    of the original.
     """
     b = GraphBuilder("alexnet", seed)
     x = b.input("image", (1, 3, image_size, image_size))
@@ -41,5 +42,5 @@ def alexnet(
 
 
 def _lrn(b: GraphBuilder, x: Value) -> Value:
-    # ONNX divides alpha by the window, the paper does not.
+    # ONNX divides alpha by the window size; the paper does not.
     return b.op("LRN", x, size=5, alpha=5e-4, beta=0.75, bias=2.0)

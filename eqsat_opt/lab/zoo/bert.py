@@ -24,7 +24,8 @@ def bert(
 ) -> ModelProto:
     """Build the encoder of BERT: embeddings (1, tokens, hidden) to the same shape.
 
-    Post-norm layers with LayerNormalization nodes, erf GELU, softmax attention without a mask.
+    It has post-norm layers with LayerNormalization nodes, erf GELU, and softmax attention without a
+    mask.
     """
     b = GraphBuilder("bert", seed)
     x = b.layer_norm(b.input("embeddings", (1, tokens, hidden)))
@@ -61,10 +62,11 @@ def bert_full(
     feed_forward: int = 1024,
     tokens: int = 64,
 ) -> ModelProto:
-    """Build the pre-norm encoder of Collage's BERT-full: embeddings (1, tokens, hidden) to them.
+    """Build the pre-norm encoder of Collage's BERT-full, which keeps the shape (1, tokens, hidden).
 
-    Rectified feed-forward, softmax attention, and norms spelled in operators: by the unbiased
-    deviation plus 1e-6, which is not ONNX's LayerNormalization. Collage `bert_full.py`.
+    It has rectified feed-forward, softmax attention, and norms written in operators: by the
+    unbiased deviation plus 1e-6, which is not ONNX's LayerNormalization. The source is Collage
+    `bert_full.py`.
     """
     b = GraphBuilder("bert_full", seed)
     x = b.input("embeddings", (1, tokens, hidden))
@@ -78,7 +80,7 @@ def bert_full(
 
 
 def _deviation_norm(b: GraphBuilder, x: Value) -> Value:
-    """γ (x - mean) / (deviation + 1e-6) + β over the last axis, the deviation unbiased."""
+    """Add γ (x - mean) / (deviation + 1e-6) + β over the last axis, the deviation unbiased."""
     n = x.shape[-1]
     centred = b.op("Sub", x, b.op("ReduceMean", x, axes=(-1,), keepdims=1))
     square = b.op("ReduceMean", b.mul(centred, centred), axes=(-1,), keepdims=1)
@@ -101,13 +103,13 @@ def bert_taso(
     heads: int = 16,
     tokens: int = 64,
 ) -> ModelProto:
-    """Build the BERT of TASO `examples/bert.py` with its attention brought to life.
+    """Build the BERT of TASO `examples/bert.py`, corrected so that its attention is used.
 
-    Embeddings (tokens, hidden) to the same shape; no softmax, scale, bias, norm or feed-forward.
-    Three corrections: keys are transposed; the last product of a layer takes x + attention where
-    the script takes x alone, which leaves the attention unused; and a tanh ends each layer, because
-    attention without softmax is cubic in x: eight cubics in a row fade or overflow for every input
-    but the one they are scaled for.
+    The model maps embeddings (tokens, hidden) to the same shape; it has no softmax, scale, bias,
+    norm or feed-forward. There are three corrections. Keys are transposed. The last product of a
+    layer takes x + attention; the script takes x alone, which leaves the attention unused. A tanh
+    ends each layer, because attention without softmax is cubic in x: eight cubics in a row fade or
+    overflow for every input but the one they are scaled for.
     """
     b = GraphBuilder("bert_taso", seed)
     x = b.relu(b.input("embeddings", (tokens, hidden)))
@@ -120,7 +122,7 @@ def bert_taso(
 def _linear_attention(b: GraphBuilder, x: Value, heads: int) -> Value:
     tokens, hidden = x.shape
     size = hidden // heads
-    # A sum over `size` products makes a logit, and one over `tokens` logits an output.
+    # A logit is a sum of `size` products, and an output a sum over `tokens` logits.
     value_gain = 0.3 / (tokens * size) ** 0.5
     query, key, value = (
         b.reshape(

@@ -1,4 +1,4 @@
-"""Two matrix products in a row, which are one."""
+"""Two matrix products in a row, which can be one."""
 
 from __future__ import annotations
 

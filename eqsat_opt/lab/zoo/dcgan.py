@@ -15,8 +15,9 @@ _ABSENT = Value("", np.zeros(0, np.float32))
 def dcgan(seed: int, *, noise: int = 100, width: int = 16, size: int = 64) -> ModelProto:
     """Build both networks: noise (1, 100) to an image (1, 3, 256, 256) and how real it looks.
 
-    A linear map to 8 · width planes, two upsamplings by 2 with convolutions, four strided
-    convolutions, a linear map. Collage `dcgan.py`, where batch normalizations are left out.
+    The networks are a linear map to 8 · width planes, two upsamplings by 2 with convolutions, four
+    strided convolutions, and a linear map. The source is Collage `dcgan.py`, where batch
+    normalizations are left out.
     """
     b = GraphBuilder("dcgan", seed)
     x = b.linear(b.input("noise", (1, noise)), 8 * width * size * size)
@@ -31,7 +32,10 @@ def dcgan(seed: int, *, noise: int = 100, width: int = 16, size: int = 64) -> Mo
 
 
 def _judged(b: GraphBuilder, x: Value) -> Value:
-    """One probability; a single number has no deviation by which its weight could be scaled."""
+    """Add a linear map to one probability.
+
+    A single number has no deviation by which the weight could be scaled.
+    """
     n = x.shape[1]
     weight = b.normal((n, 1), n**-0.5)
     y = b.matmul(x, b.initializer(weight - weight.mean(), "weight"))
@@ -39,7 +43,7 @@ def _judged(b: GraphBuilder, x: Value) -> Value:
 
 
 def _doubled(b: GraphBuilder, x: Value) -> Value:
-    """Each pixel as a square of four."""
+    """Repeat each pixel as a square of four."""
     sample = x.sample.repeat(2, axis=2).repeat(2, axis=3)
     sizes = b.initializer(np.array(sample.shape, np.int64), "sizes")
     attributes = {

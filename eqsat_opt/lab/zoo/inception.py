@@ -12,8 +12,8 @@ __all__ = ["inception_e", "inception_v3"]
 def inception_v3(seed: int, *, image_size: int = 299, width: int = 16) -> ModelProto:
     """Build Inception-v3; all channel counts are multiples of `width`.
 
-    Image (1, 3, 299, 299) to features (1, 2048, 1, 1), flat 4-ary and 6-ary concatenations as in
-    TASO `examples/inceptionv3.py`.
+    The model maps an image (1, 3, 299, 299) to features (1, 2048, 1, 1), with flat 4-ary and 6-ary
+    concatenations as in TASO `examples/inceptionv3.py`.
     """
     net = _Inception(GraphBuilder("inception_v3", seed), width)
     b = net.b
@@ -39,8 +39,8 @@ def inception_v3(seed: int, *, image_size: int = 299, width: int = 16) -> ModelP
 def inception_e(seed: int, *, n: int = 1, width: int = 16, image_size: int = 8) -> ModelProto:
     """Build `n` blocks E of Inception-v3; all channel counts are multiples of `width`.
 
-    Features (1, 1280, 8, 8) to (1, 2048, 8, 8), with a max pool and nested concatenations as in
-    OCGGS `examples/inceptionv3E.py`.
+    They map features (1, 1280, 8, 8) to (1, 2048, 8, 8), with a max pool and nested concatenations
+    as in OCGGS `examples/inceptionv3E.py`.
     """
     net = _Inception(GraphBuilder("inception_e", seed), width)
     b = net.b

@@ -21,8 +21,8 @@ def lora(
 ) -> ModelProto:
     """Build one encoder layer with an adapter on each of its six linear maps.
 
-    Embeddings (1, tokens, hidden) to the same shape; each map is xW + (xA)B (+ bias), with the
-    adapter's scale inside B (Hu et al. 2021).
+    The layer maps embeddings (1, tokens, hidden) to the same shape. Each map is xW + (xA)B (+
+    bias), with the adapter's scale inside B (Hu et al. 2021).
     """
     b = GraphBuilder("lora", seed)
 

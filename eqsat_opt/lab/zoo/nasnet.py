@@ -1,4 +1,4 @@
-"""NasNet-A in the form of the TASO benchmarks, and one of its cells."""
+"""NasNet-A in the form of the TASO benchmarks, and a single cell of it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def nasnet_a(
 ) -> ModelProto:
     """Build NasNet-A: `stages` times `cells` normal cells and one reduction.
 
-    Image (1, 3, 224, 224) to features (1, 5120, 7, 7). Both inputs of a stage's first cell are
-    the stage's input, so the two inputs of a cell always have one size. TASO
-    `examples/nasnet_a.py`, with the stem of its later form.
+    The model maps an image (1, 3, 224, 224) to features (1, 5120, 7, 7). Both inputs of a stage's
+    first cell are the stage's input, so the two inputs of a cell always have one size. The source
+    is TASO `examples/nasnet_a.py`, with the stem of its later form.
     """
     b = GraphBuilder("nasnet_a", seed)
     x = b.input("image", (1, 3, image_size, image_size))
@@ -38,7 +38,7 @@ def nasnet_a(
 def nasnet_cell(seed: int, *, image_size: int = 28, channels: int = 128) -> ModelProto:
     """Build one normal cell: the two inputs (1, channels, 28, 28) to 5 · channels.
 
-    The cell on which AutoGraph shows that merging branches can cost parallelism (Fig. 8).
+    AutoGraph shows on this cell that merging branches can cost parallelism (Fig. 8).
     """
     b = GraphBuilder("nasnet_cell", seed)
     shape = (1, channels, image_size, image_size)
@@ -51,7 +51,7 @@ def _squeeze(b: GraphBuilder, x: Value, channels: int) -> Value:
 
 
 def _separable(b: GraphBuilder, x: Value, kernel: int, stride: int = 1) -> Value:
-    """One depthwise and one 1x1 convolution with no activation between or after."""
+    """Add one depthwise and one 1x1 convolution with no activation between or after."""
     channels = x.shape[1]
     return b.conv(b.conv(x, channels, kernel, stride=stride, groups=channels), channels, 1)
 

@@ -8,7 +8,7 @@ from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
 
 __all__ = ["nasrnn", "rnntc", "sru", "sru_step"]
 
-# The cell's last tanh of a product of tanhs leaves states near this deviation. The recurrent
+# The cell ends in a tanh of a product of tanhs, so states have about this deviation. The recurrent
 # weights undo it, so that a state counts as much as an input.
 _NASRNN_STATE_STD = 0.1
 
@@ -16,9 +16,10 @@ _NASRNN_STATE_STD = 0.1
 def sru(seed: int, *, steps: int = 20, hidden: int = 512) -> ModelProto:
     """Build one layer of the simple recurrent unit over `steps` time steps.
 
-    Inputs x0 … and the first state c0, each (1, hidden), to the outputs h0 … and the last state.
-    Per step, with the same three weights: f = sigmoid(xW₂), r = sigmoid(xW₃), c = f·c + f·xW₁,
-    h = r·c + r·x (11 operators). MetaFlow `code/sru.h`; note f where the SRU paper has 1 - f.
+    The model maps inputs x0 … and the first state c0, each (1, hidden), to the outputs h0 … and the
+    last state. Each step has the same three weights: f = sigmoid(xW₂), r = sigmoid(xW₃), c = f·c +
+    f·xW₁, h = r·c + r·x (11 operators). The source is MetaFlow `code/sru.h`; it has f where the SRU
+    paper has 1 - f.
     """
     return _sru(GraphBuilder("sru", seed), steps, hidden)
 
@@ -63,7 +64,7 @@ def rnntc(seed: int, *, steps: int = 20, hidden: int = 1024, classes: int = 16) 
 
 
 def _gated(b: GraphBuilder, gate: Value, a: Value, other: Value) -> Value:
-    """Sum of gate · a and (1 - gate) · other, as it is usually spelled."""
+    """Add gate · a + (1 - gate) · other, in the usual form."""
     return b.add(b.mul(gate, a), b.mul(b.op("Sub", b.scalar(1.0), gate), other))
 
 

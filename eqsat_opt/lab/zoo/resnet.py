@@ -21,7 +21,8 @@ def resnet18(
 ) -> ModelProto:
     """Build ResNet-18 with batch normalization folded into the convolutions.
 
-    Image (1, 3, 224, 224) to scores (1, classes); torchvision's basic block of two 3x3.
+    The model maps an image (1, 3, 224, 224) to scores (1, classes), with torchvision's basic block
+    of two 3x3 convolutions.
     """
     b = GraphBuilder("resnet18", seed)
     x = b.input("image", (1, 3, image_size, image_size))
@@ -39,8 +40,8 @@ def resnet18(
 def ocggs_resnet(seed: int, *, n: int = 8, channels: int = 256, image_size: int = 14) -> ModelProto:
     """Build `n` residual blocks whose shortcuts are rectified 1x1 convolutions.
 
-    Features (1, channels, 14, 14) to the same shape; seven operators per block, five where an
-    activation is part of its convolution. OCGGS `examples/resnet.py`.
+    They map features (1, channels, 14, 14) to the same shape. Each block has seven operators, or
+    five where an activation is part of its convolution. The source is OCGGS `examples/resnet.py`.
     """
     b = GraphBuilder("ocggs_resnet", seed)
     x = b.input("features", (1, channels, image_size, image_size))
@@ -61,9 +62,9 @@ def resnet50(
 ) -> ModelProto:
     """Build ResNet-50 with batch normalization folded into the convolutions.
 
-    Image (1, 3, 224, 224) to scores (1, classes). The kernels of extent `strided` stride: 3 in
-    torchvision's bottleneck; 1 in that of He et al. 2016, where the projecting shortcut and the
-    first convolution are siblings.
+    The model maps an image (1, 3, 224, 224) to scores (1, classes). The kernels of extent `strided`
+    stride: 3 in torchvision's bottleneck; 1 in that of He et al. 2016, where the projecting
+    shortcut and the first convolution are siblings.
     """
     if strided not in (1, 3):
         raise ValueError(f"strided is {strided}; give 1 or 3, the extent of a bottleneck's kernels")
@@ -96,8 +97,8 @@ def resnext50(
 ) -> ModelProto:
     """Build ResNeXt-50 (32 groups) in TASO's form.
 
-    Image (1, 3, 224, 224) to features (1, 2048, 7, 7): no head, and the projecting shortcuts are
-    rectified. TASO `examples/resnext50.py`.
+    The model maps an image (1, 3, 224, 224) to features (1, 2048, 7, 7): it has no head, and the
+    projecting shortcuts are rectified. The source is TASO `examples/resnext50.py`.
     """
     b = GraphBuilder("resnext50", seed)
     x = b.input("image", (1, 3, image_size, image_size))

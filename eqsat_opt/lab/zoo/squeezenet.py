@@ -14,7 +14,8 @@ def squeezenet(
 ) -> ModelProto:
     """Build SqueezeNet; `width` is the number of squeeze channels of the first fire module.
 
-    Image (1, 3, 222, 222) to (1, classes, 1, 1), as in MetaFlow `code/squeezenet.h`.
+    The model maps an image (1, 3, 222, 222) to (1, classes, 1, 1), as in MetaFlow
+    `code/squeezenet.h`.
     """
     b = GraphBuilder("squeezenet", seed)
     image = b.input("image", (1, 3, image_size, image_size))

@@ -25,8 +25,8 @@ def mlp_training(
 ) -> ModelProto:
     """Build forward and backward pass of fully connected layers under a squared error.
 
-    Inputs x (batch, features), target (batch, classes) and a weight per layer; outputs the loss and
-    the derivative by each weight.
+    The inputs are x (batch, features), target (batch, classes) and a weight per layer; the outputs
+    are the loss and the derivative by each weight.
     """
     b = GraphBuilder("mlp_training", seed)
     x, target = b.input("x", (batch, features)), b.input("target", (batch, classes))
@@ -59,8 +59,8 @@ def cnn_training(
 ) -> ModelProto:
     """Build forward and backward pass of 3x3 convolutions, of stride 2 after the first.
 
-    Inputs x (batch, 3, 32, 32), target (batch, classes), kernels k0, k1 … and the weight w of the
-    last, linear layer; outputs the loss and the derivative by each of them.
+    The inputs are x (batch, 3, 32, 32), target (batch, classes), kernels k0, k1 … and the weight w
+    of the last, linear layer; the outputs are the loss and the derivative by each kernel and by w.
     """
     b = GraphBuilder("cnn_training", seed)
     x = b.input("x", (batch, 3, image_size, image_size))
@@ -102,7 +102,7 @@ def _window(stride: int) -> dict[str, tuple[int, ...]]:
 
 def _kernel_derivative(b: GraphBuilder, x: Value, error: Value, stride: int) -> Value:
     """Convolve data with errors over the batch, in place of channels: (O, C, 3, 3)."""
-    # What a stride does not reach is cut off by padding less at the end.
+    # Elements that a stride does not reach are cut off by less padding at the end.
     unread = x.shape[2] - 1 - stride * (error.shape[2] - 1)
     found = b.op(
         "Conv",
@@ -121,13 +121,13 @@ def _scaled(b: GraphBuilder, x: Value, fan_in: int) -> Value:
 
 
 def _squared_error(b: GraphBuilder, y: Value, target: Value) -> tuple[Value, Value]:
-    """The mean over the batch, and its derivative by y."""
+    """Return the mean over the batch, and its derivative by y."""
     off = b.op("Sub", y, target)
     loss = b.op("ReduceMean", b.mul(off, off), axes=(0, 1), keepdims=0)
     return loss, b.mul(off, b.scalar(2 / off.sample.size))
 
 
 def _through_relu(b: GraphBuilder, back: Value, before: Value) -> Value:
-    """The derivative by what a rectifier read."""
+    """Return the derivative by the input of a rectifier."""
     is_open = b.op("Greater", before, b.scalar(0.0))
     return b.mul(back, b.op("Cast", is_open, to=1))

@@ -1,9 +1,9 @@
 """AutoGraph: graphs for several streams, chosen by a measurement (Zhao et al., AAAI 2023).
 
 A graph is cut into parts where few substitutions are lost. Every part, and every run of adjacent
-parts that is not too large, is searched by itself with relaxed backtracking; what it costs is the
-sum of its kernels and a share of its longest chain (equation 1). A dynamic program over what is
-left of the graph puts the best parts together (equation 2). The best whole graphs are measured, and
+parts that is not too large, is searched by itself with relaxed backtracking. The cost there is the
+sum of the kernels and a share of their longest chain (equation 1). A dynamic program over suffixes
+of the graph puts the best parts together (equation 2). The best whole graphs are measured, and
 those that are faster than all before are cut and searched again (algorithm 1).
 """
 
@@ -40,8 +40,8 @@ class AutoGraph:
         alpha: weight of the longest chain beside the sum.
         beta: a graph of a part is followed if it costs less than this many times the best.
         candidates: whole graphs that are measured for each graph that is cut.
-        visits: graphs whose substitutions are looked for in the search of one part.
-        dp: whether runs of parts are searched, too; without, each part alone.
+        visits: graphs of one part whose substitutions are listed.
+        dp: whether runs of parts are searched too; without, each part alone.
     """
 
     name: ClassVar[str] = "autograph"
@@ -74,7 +74,7 @@ class AutoGraph:
             )
 
     def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
-        """The fastest graph found, as it was measured. Nothing is drawn."""
+        """Return the fastest graph that was measured; the search is deterministic."""
         guide = frame.guided(Objective({TIME: 1.0}, critical_path=self.alpha))
         run = Run(guide, budget)
         board, start = frame.measures, guide.start
@@ -110,7 +110,7 @@ class AutoGraph:
         )
 
     def _improved(self, guide: Frame, run: Run, graph: Graph, length: int) -> list[_Whole]:
-        """The whole graphs of least cost by equation 2."""
+        """Return the whole graphs of least cost by equation 2."""
         own = guide.on(graph)
         graph, names = decoded(own.terms, own.start.graph)
         operators = running_values(own.terms, own.start.graph)
@@ -120,7 +120,7 @@ class AutoGraph:
                 capacity[key] += 1
         parts = split(operators, capacity, self.size_l)
         value = {key: _value_of(own, names, key) for key in operators}
-        # Single parts first: if the budget ends, there is an answer for all of them.
+        # Single parts come first: if the budget ends, there is an answer for all of them.
         sizes = [len(part) for part in parts]
         spans = [(i, i + 1) for i in range(len(parts))]
         if self.dp:
@@ -148,7 +148,7 @@ class AutoGraph:
                     _Searched(part.graph, state.value, part.outcome(state).graph, state.steps)
                     for state in search.kept
                 ]
-        for i in range(len(parts)):  # those that the budget has not reached
+        for i in range(len(parts)):  # parts that the budget has not reached
             if (i, i + 1) not in found:
                 part = guide.on(part_of(graph, [value[key] for key in parts[i]]))
                 found[i, i + 1] = [_Searched(part.graph, part.start.value, part.graph, ())]
@@ -171,10 +171,10 @@ class _Searched:
     """A graph of a part.
 
     Attributes:
-        before: the part as it was.
+        before: the original part.
         value: its mixed cost.
-        after: the graph.
-        steps: rules that led to it.
+        after: the graph in place of the part.
+        steps: names of the rules that led to it.
     """
 
     before: Part
@@ -193,7 +193,7 @@ class _PartRun(Run):
     """The search of one part, which keeps several of the best graphs.
 
     Attributes:
-        kept: these graphs, the best one first.
+        kept: the best graphs, cheapest first.
     """
 
     def __init__(self, frame: Frame, budget: Budget, whole: Run, *, keep: int) -> None:
@@ -212,7 +212,7 @@ class _PartRun(Run):
 
 
 def _value_of(frame: Frame, names: Mapping[bytes, str], key: bytes) -> str:
-    """The first value that an operator computes."""
+    """Return the name of the first value that an operator computes."""
     term = frame.terms.known[key]
     if term.op != OPAQUE:
         return names[key]
@@ -220,24 +220,24 @@ def _value_of(frame: Frame, names: Mapping[bytes, str], key: bytes) -> str:
 
 
 Span = tuple[int, int]
-"""The number of the first part of a run, and of the first one behind it."""
+"""Number of the first part of a run, and of the first part after it."""
 
 
 def best_sequences(
     count: int, values: Mapping[Span, Sequence[float]], most: int
 ) -> list[tuple[float, tuple[tuple[Span, int], ...]]]:
-    """The ways of least total to take parts 0 to ``count`` - 1 in runs (equation 2).
+    """Return the cheapest ways to take parts 0 to ``count`` - 1 in runs (equation 2).
 
-    Parts stand in one order, so what is left of the graph is known by where it begins, and is
-    solved once.
+    Parts are in a fixed order, so a suffix of them is identified by its first part and is solved
+    once.
 
     Args:
-        count: of parts.
+        count: number of parts.
         values: run to the costs of its graphs.
-        most: ways, at most.
+        most: number of ways, at most.
 
     Returns:
-        Total, and for each run the number of its graph; least first.
+        The total, and for each run the number of its graph; cheapest first.
     """
     left: list[list[tuple[float, tuple[tuple[Span, int], ...]]]] = [[] for _ in range(count + 1)]
     left[count] = [(0.0, ())]

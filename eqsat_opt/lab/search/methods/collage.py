@@ -1,10 +1,10 @@
-"""Collage (Jeon et al., PACT 2022): who runs which operators, several backends together.
+"""Collage (Jeon et al., PACT 2022): a placement of operators on several backends together.
 
-A graph is left as it is. Operators are placed in two steps: each kernel on the backend that runs it
-fastest, by dynamic programming (§4.2, see `covering`); then an evolutionary search moves further
-operators to one backend, a library that gains from having more of the graph (§4.3), where whole
-outcomes are compared. Backends say by patterns what they run as one kernel, one by one or by a rule
-(§3, see `regions`).
+A graph is not rewritten. Operators are placed in two steps. First, dynamic programming places each
+kernel on the backend that runs it fastest (§4.2, see `covering`). Then an evolutionary search,
+which compares whole outcomes, moves further operators to one backend, a library that gains from
+running more of the graph (§4.3). Backends declare by patterns, one by one or by a rule, which
+operators they run as one kernel (§3, see `regions`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Collage:
     """The search and its parameters.
 
     Attributes:
-        library: the backend to which the second step offloads; empty for the one that is named
-            first, if there are several.
-        switch_us: what passing from one backend to another adds, µs, where no board measures whole
-            placements.
+        library: the backend to which the second step offloads; empty for the first named one, if
+            there are several.
+        switch_us: time that passing from one backend to another adds, µs, where no board measures
+            whole placements.
         population: genomes of a round; 0 for the first step alone.
-        tournament: of how many drawn genomes the best becomes a parent.
-        rounds: of the evolutionary search.
+        tournament: number of drawn genomes of which the best becomes a parent.
+        rounds: rounds of the evolutionary search.
     """
 
     name: ClassVar[str] = "collage"
@@ -67,7 +67,7 @@ class Collage:
             raise OptionError(f"rounds is {self.rounds}; give a number of rounds, or 0 for none")
 
     def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
-        """The original on the backends of the frame, by their patterns.
+        """Place the original on the backends of the frame, by their patterns.
 
         Raises:
             OptionError: kernels are not fused at this level, or there is no such library.
@@ -77,10 +77,10 @@ class Collage:
     def place(
         self, frame: Frame, registry: PatternRegistry, budget: Budget, *, seed: int = 0
     ) -> SearchResult:
-        """The same with the patterns of a registry.
+        """Place the original on the backends of the frame, by the patterns of a registry.
 
         Raises:
-            OptionError: as `run`.
+            OptionError: kernels are not fused at this level, or there is no such library.
         """
         if frame.level == "operators":
             raise OptionError("collage places fused kernels; give --level kernels")
@@ -139,7 +139,7 @@ class Collage:
 
 
 class _Placement:
-    """Compares placements, and remembers the best one."""
+    """A comparison of placements that keeps the best one."""
 
     def __init__(self, frame: Frame, run: Run, *, switch_us: float) -> None:
         self._frame, self._run, self._switch_us = frame, run, switch_us
@@ -147,7 +147,7 @@ class _Placement:
         self.least = math.inf
 
     def consider(self, cover: Cover) -> float:
-        """What a placement takes as a whole."""
+        """Return the cost of a whole placement, and keep the placement if it is the best."""
         self._run.tick()
         self._run.tried += 1
         outcome = self._frame.outcome(self._frame.start, cover)
@@ -168,6 +168,6 @@ def _backend(way: Way) -> str:
 
 
 def _genes(cover: Cover, library: str) -> tuple[bytes, ...]:
-    """The terms that the first step has placed elsewhere, in the order of the graph."""
+    """Return the terms that the first step has placed elsewhere, in the order of the graph."""
     there = {key for way in cover.ways if _backend(way) != library for key in way.covers}
     return tuple(key for key in cover.graph.order if key in there)

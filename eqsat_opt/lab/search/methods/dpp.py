@@ -1,8 +1,10 @@
-"""OCGGS's search that looks for substitutions only where the last one has left something (DPP).
+"""OCGGS's search that lists substitutions only around the last one and keeps the others (DPP).
 
-Fang et al., Optimizing DNN Computation Graph using Graph Substitutions, PVLDB 2020, §4,
-Algorithm 2. What applied before and is not disturbed applies still; it is compared with the rule
-again only when it is followed.
+Fang et al., Optimizing DNN Computation Graph using Graph Substitutions, PVLDB 2020, §4, Algorithm
+2.
+
+A substitution that applied before and is not disturbed still applies; it is matched again only when
+it is followed.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ __all__ = ["Dpp", "dependent"]
 
 @dataclass(frozen=True)
 class Dpp(SequenceSearch):
-    """One order, and matches kept from graph to graph."""
+    """One order of independent substitutions, and matches kept from graph to graph."""
 
     name: ClassVar[str] = "dpp"
 
     def states(self, walk: Walk) -> Iterator[State]:
-        """The ordered sequences."""
+        """Yield the states of ordered sequences."""
         return ordered(walk, self.length, _Reused().sites)
 
 
 def dependent(walk: Walk, state: State) -> list[Site]:
-    """What meets the last substitution, looked for around it; all that applies to the original."""
+    """List the substitutions that meet the last one; for the original, all that apply."""
     return [(one.number, one.site) for one in walk.substitutions(state, after=state)]
 
 
@@ -40,9 +42,9 @@ class _Reused:
         self._matched: dict[tuple[bytes, Site], frozenset[bytes]] = {}
 
     def sites(self, walk: Walk, state: State, before: Mapping[Site, Child]) -> Iterable[Site]:
-        """Where they are.
+        """Return the sites of all substitutions.
 
-        What matched a term that the last step has replaced is new if it still applies.
+        A match of a term that the last step has replaced is new if it still applies.
         """
         found = dict[Site, None]()
         if state.parent is not None and state.step is not None:

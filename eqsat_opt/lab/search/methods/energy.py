@@ -1,11 +1,11 @@
 """Graphs and algorithms that need the least energy, or time, or power, together.
 
 "Energy-Aware DNN Graph Optimization" (Wang et al., 2020, §3.3). The outer search is MetaFlow's
-backtracking; the inner one assigns an algorithm to every kernel of each graph that is met: it
+backtracking. The inner search assigns an algorithm to every kernel of each graph that is met: it
 changes up to d kernels at once while that helps. Either can be switched off (Table 5).
 
-A sum is solved by d = 1; of products and ratios the exact answer is known, too, and takes less
-time (see `assignment`). It can take the place of the inner search, and is told beside it.
+For a sum d = 1 is exact. For products and ratios an exact method is known too, and takes less time
+(see `assignment`). It can replace the inner search, and a note compares both.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Energy:
 
     Attributes:
         goal: ``given`` is the objective of the comparison; ``linear`` weighs time and energy,
-            ``product`` has them to the power of the weights, ``power`` weighs the mean power and
+            ``product`` raises them to the power of the weights, ``power`` weighs the mean power and
             the energy, each as a share of the original's.
-        weight: of the time or the power, from 0 to 1; the energy has the rest.
-        inner: ``walk`` is the published search, ``exact`` the best answer, ``off`` leaves every
-            kernel its fastest algorithm.
-        radius: the paper's d, 1 or 2; 0 for 1 where a sum is minimised and else 2, as there.
+        weight: weight of the time or the power, from 0 to 1; the energy has the rest.
+        inner: ``walk`` is the published search, ``exact`` an optimal assignment, ``off`` leaves
+            every kernel its fastest algorithm.
+        radius: the paper's d, 1 or 2; 0 for the paper's choice, which is 1 for sums and else 2.
         outer: whether graphs are rewritten.
         alpha: a graph is followed if it costs less than this many times the best.
         growth: graphs with at least this many times as many operators as the original are dropped.
@@ -76,7 +76,7 @@ class Energy:
             )
 
     def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
-        """The best graph found under its assignment. Nothing is drawn.
+        """Return the best graph found under its assignment; the search is deterministic.
 
         Raises:
             OptionError: kernels have no energy, run on several streams, or the objective is no
@@ -111,7 +111,7 @@ class Energy:
         return AssignedFrame(**given, goal=goal, inner=self.inner, radius=self.radius)
 
     def _own(self, frame: Frame, given: dict[str, object]) -> Goal:
-        """One that counts the original, with the fastest algorithms, as 1."""
+        """Build a goal of the paper that counts the original, with the fastest algorithms, as 1."""
         assert self.goal != "given"
         if ENERGY not in frame.prices.valuation.metrics:
             raise OptionError(

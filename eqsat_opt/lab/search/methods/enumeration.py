@@ -1,4 +1,4 @@
-"""Every sequence of substitutions, in every order: what OCGGS compares its searches with (ENU).
+"""Every sequence of substitutions, in every order: the baseline of OCGGS's searches (ENU).
 
 Fang et al., Optimizing DNN Computation Graph using Graph Substitutions, PVLDB 2020, §6.
 """
@@ -17,12 +17,12 @@ __all__ = ["Enumeration"]
 
 @dataclass(frozen=True)
 class Enumeration(SequenceSearch):
-    """All orders."""
+    """Sequences of substitutions in all orders."""
 
     name: ClassVar[str] = "enumeration"
 
     def states(self, walk: Walk) -> Iterator[State]:
-        """Every sequence once, a graph as often as there are sequences that lead to it."""
+        """Yield each sequence once, so a graph as often as there are sequences that lead to it."""
         yield walk.frame.start
         yield from self._below(walk, walk.frame.start)
 

@@ -1,6 +1,6 @@
 """An evolutionary search over genomes of 0 and 1 (Collage, §4.3).
 
-Each round replaces a whole population: parents are the better ones of small tournaments, a pair is
+Each round replaces a whole population: parents are the winners of small tournaments, a pair is
 crossed between two points, and genes flip. The best genome is kept aside.
 """
 
@@ -17,12 +17,12 @@ Genome = tuple[bool, ...]
 
 @dataclass(frozen=True)
 class Evolution:
-    """Its parameters.
+    """The parameters of the search.
 
     Attributes:
-        population: genomes of a round; two at least.
-        tournament: of how many drawn genomes the best becomes a parent.
-        rounds: after the first population.
+        population: genomes of a round; at least two.
+        tournament: number of drawn genomes of which the best becomes a parent.
+        rounds: rounds after the first population.
         crossing: probability that two parents are crossed.
         mutating: probability that a child mutates.
         flipping: probability that a gene of a mutating child flips.
@@ -36,7 +36,7 @@ class Evolution:
     flipping: float = 0.05
 
     def best(self, genes: int, cost: Callable[[Genome], float], seed: int) -> Genome:
-        """The genome of least cost that was met; each is asked for once.
+        """Return the cheapest genome that was met; the cost of each is computed once.
 
         The genomes without and with all genes are in the first population.
         """

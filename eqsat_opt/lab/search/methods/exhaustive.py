@@ -1,9 +1,9 @@
-"""Every graph that the rules reach: what MetaFlow compares its search with.
+"""Every graph that the rules reach: the baseline of MetaFlow's search.
 
-Jia et al., MLSys 2019, §6.4, Table 3. No graph is too expensive to go on from. Rules may make
-graphs grow without end, so larger ones than a limit are left out; the result is the best within
-that limit. Where a sum is minimised, parts of the model that nothing spans are searched one by one,
-and their graphs stand for all combinations.
+Jia et al., MLSys 2019, §6.4, Table 3. No graph is too expensive to be followed. Rules may make
+graphs grow without end, so graphs above a limit are left out; the result is the best within that
+limit. Where a sum is minimised, parts of the model that no substitution spans are searched one by
+one, and their graphs represent all combinations.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Exhaustive:
             raise OptionError(f"growth is {self.growth:g}; give more than 1")
 
     def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
-        """The cheapest graph within the limit, if the budget lasts. Nothing is drawn."""
+        """Return the cheapest graph within the limit, if the budget lasts.
+
+        The search is deterministic.
+        """
         run = Run(frame, budget)
         with run:
             if self.parts and is_separable(frame):
@@ -59,7 +62,7 @@ class Exhaustive:
         return run.result()
 
     def _told(self, frame: Frame, parts: Sequence[PartGraphs]) -> list[str]:
-        """How many graphs were looked at in how few."""
+        """Return notes on the number of independent parts and of the graphs that they represent."""
         counts = sorted((len(part.graphs) for part in parts if len(part.graphs) > 1), reverse=True)
         if len(counts) < 2:
             return []

@@ -1,15 +1,15 @@
 """All graphs that rules reach, part by part where no substitution spans two parts.
 
-What lies side by side multiplies: two parts of 100 graphs each have 10,000 together, and 200 say
-all that there is to say if a sum is minimised. Whether parts are independent depends on all that
-they may become, so parts are joined as soon as something is met that spans two. When all graphs of
-each part are known, each with the others as they were, everything that a part may make of a value
-is one class, as in an e-graph (Willsey et al., POPL 2021). Whatever a rule meets in any combination
-of the parts' graphs, it meets among these classes; and if it meets two parts nowhere, the graphs
-that the rules reach are all combinations.
+Independent parts multiply: two parts of 100 graphs each have 10,000 together, but if a sum is
+minimised, the 200 graphs of the parts suffice. Whether parts are independent depends on all that
+they may become, so parts are joined as soon as something that spans two is met. When all graphs of
+each part are known, each with all else unchanged, everything that a part may make of a value is one
+class, as in an e-graph (Willsey et al., POPL 2021). A match of a rule in any combination of the
+parts' graphs is a match among these classes. If no match spans two parts, the graphs that the rules
+reach are all combinations.
 
-A cost is the sum over parts if none drops a value of another or makes an equal one; and with fused
-kernels, if no kernel may reach from one part into another. All that is checked, too.
+A cost is the sum over parts if no part drops a value of another or makes an equal one, and, with
+fused kernels, if no kernel can reach from one part into another. All this is checked too.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ __all__ = ["PartGraphs", "is_separable", "search_parts"]
 
 
 def is_separable(frame: Frame) -> bool:
-    """Whether a graph costs the sum of what its parts cost."""
+    """Return whether a graph costs the sum of the costs of its parts."""
     return frame.level != "streams" and frame.prices.valuation.is_sum
 
 
 @dataclass(frozen=True)
 class _Met:
-    """A graph, and what computes the values of the original there.
+    """A graph, and the terms that compute the values of the original there.
 
     Attributes:
         state: the graph.
         order: its terms, operands first.
-        image: value of the original, by key, to what stands for it; dead ones, too.
-        origin: what runs to the value of the original that it stands for.
-        doubles: terms that stand for two values of the original, or are known at compile time
-            in place of one; with that value.
+        image: value of the original, by key, to the term that replaces it, dead or live.
+        origin: term that runs to the value of the original that it computes.
+        doubles: pairs of a term and a value of the original, where the term computes a second value
+            of the original or is known at compile time in place of one.
     """
 
     state: State
@@ -63,7 +63,7 @@ class _Met:
 
     @classmethod
     def of(cls, state: State, image: Mapping[bytes, bytes], known: Mapping[bytes, Term]) -> _Met:
-        """A graph of which it is known what stands for the original's values."""
+        """Build the record of a graph whose image of the original's values is known."""
         order = state.graph.order
         live, origin, doubles = set(order), dict[bytes, bytes](), []
         for value, now in image.items():
@@ -74,7 +74,7 @@ class _Met:
         return cls(state, order, image, origin=origin, doubles=tuple(doubles))
 
     def after(self, state: State, known: Mapping[bytes, Term]) -> _Met:
-        """The graph after one more substitution."""
+        """Return the record of the graph after one more substitution."""
         moved = state.moved
         image = {value: moved.get(now, now) for value, now in self.image.items()}
         return _Met.of(state, image, known)
@@ -85,8 +85,8 @@ class PartGraphs:
     """All graphs in which one part alone has changed.
 
     Attributes:
-        operators: of the part, by their keys in the original.
-        graphs: by key, the original first.
+        operators: operators of the part, by their keys in the original.
+        graphs: the graphs, by key, the original first.
     """
 
     operators: frozenset[bytes]
@@ -100,12 +100,12 @@ class PartGraphs:
 
     @property
     def largest(self) -> int:
-        """The most operators that run in a graph."""
+        """The largest number of operators that run in a graph."""
         return max(one.state.size for one in self.graphs.values())
 
 
 class _Groups:
-    """Which operators of the original belong together."""
+    """A union-find of operators of the original that belong to one part."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self._parent = {key: key for key in keys}
@@ -117,7 +117,7 @@ class _Groups:
         return key
 
     def join(self, keys: Iterable[bytes]) -> bool:
-        """Whether that joined any that were apart."""
+        """Join the groups of some operators; return whether they were in several."""
         tops = list(dict.fromkeys(map(self.top, keys)))
         for one in tops[1:]:
             self._parent[one] = tops[0]
@@ -134,7 +134,7 @@ def search_parts(run: Run, growth: float) -> list[PartGraphs]:
     """Visit all graphs of every part; the run remembers the best whole graph.
 
     Args:
-        run: of the search; when its budget is spent, it ends this.
+        run: the run of the search; when its budget is spent, its exception ends this function.
         growth: graphs with at least this many times as many operators as the original are dropped.
 
     Returns:
@@ -164,9 +164,9 @@ def search_parts(run: Run, growth: float) -> list[PartGraphs]:
 def _all_of(
     run: Run, operators: frozenset[bytes], groups: _Groups, growth: float
 ) -> PartGraphs | None:
-    """All graphs of a part; ``None`` if a substitution spans it and others, which are joined.
+    """Return all graphs of a part; ``None`` if a substitution joins it with other parts.
 
-    Cheap ones come first, so that a budget that does not last gives good ones.
+    Cheap graphs come first, so that a budget that does not last yields good ones.
     """
     known, start = run.frame.terms.known, run.frame.start
     own = groups.top(next(iter(operators)))
@@ -198,9 +198,9 @@ def _all_of(
 
 
 def _combined(run: Run, parts: Sequence[PartGraphs], classes: _Classes) -> bool:
-    """Take the best graph of each part; whether that can be done, and costs what it should.
+    """Apply the best graph of each part; return whether that is possible at the expected cost.
 
-    Which of two computed weights comes first depends on the whole graph, so it might not.
+    It may fail: which of two computed weights comes first depends on the whole graph.
     """
     known, start = run.frame.terms.known, run.frame.start
     now = parts[0].graphs[start.key] if parts else None
@@ -224,7 +224,7 @@ def _combined(run: Run, parts: Sequence[PartGraphs], classes: _Classes) -> bool:
 
 
 def _steps(part: PartGraphs) -> list[tuple[_Met, Substitution]]:
-    """What leads to the best graph of a part, each step with the graph before it."""
+    """Return the steps to the best graph of a part, each with the graph before it."""
     found, state = [], part.best
     while state.parent is not None and state.step is not None:
         found.append((part.graphs[state.parent.key], state.step))
@@ -232,20 +232,20 @@ def _steps(part: PartGraphs) -> list[tuple[_Met, Substitution]]:
     return found[::-1]
 
 
-# What parts have to do with each other ------------------------------------------------------------
+# Dependences between parts ------------------------------------------------------------------------
 
 _Way = tuple[bytes, tuple[int, ...]]
 """An operator on classes."""
 
 _NONE = -1
-"""In place of the class of a term that no part makes."""
+"""The class of a term that no part makes."""
 
 
 class _Classes:
-    """What the graphs of all parts compute, as classes of terms that may stand for each other.
+    """The values that the graphs of all parts compute, as classes of interchangeable terms.
 
-    A value of the original is one class, whatever a part makes of it. A term that is new is known
-    by its operator and the classes of its operands.
+    A value of the original is one class, whatever term computes it. A new term is identified by its
+    operator and the classes of its operands.
     """
 
     def __init__(self, run: Run, parts: Sequence[PartGraphs]) -> None:
@@ -253,8 +253,8 @@ class _Classes:
         self._known = run.frame.terms.known
         self._number: dict[bytes | _Way, int] = {}
         self._parent: list[int] = []
-        self._term: list[Term] = []  # one of each class
-        self._owner: dict[int, bytes] = {}  # an operator of the part that makes what runs
+        self._term: list[Term] = []  # one term of each class
+        self._owner: dict[int, bytes] = {}  # an operator of the part that makes a class that runs
         self._found: dict[tuple[int, _Way], Term] = {}
         self._met = [
             self._classes(one, next(iter(part.operators)))
@@ -287,7 +287,7 @@ class _Classes:
         return number
 
     def _classes(self, one: _Met, owner: bytes) -> dict[bytes, int]:
-        """The class of each term of a graph, new ones among them."""
+        """Return the class of each term of a graph, and add new classes."""
         self._tick()
         found: dict[bytes, int] = {}
         for key in one.order:
@@ -312,7 +312,7 @@ class _Classes:
         return one != other
 
     def _close(self) -> bool:
-        """Whether equal operators on equal operands were in several classes."""
+        """Unite classes with equal operators on equal operands; return whether there were any."""
         first: dict[_Way, int] = {}
         joined = [
             self._join(
@@ -323,7 +323,7 @@ class _Classes:
         return any(joined)
 
     def site(self, one: _Met, step: Substitution) -> list[int]:
-        """Where a substitution is, whatever other parts have become."""
+        """Return the classes of a substitution's site, which do not depend on other parts."""
         found: dict[bytes, int] = {}
         for key in one.order:
             term, value = self._known[key], one.origin.get(key)
@@ -334,7 +334,7 @@ class _Classes:
     # Patterns
 
     def _enodes(self, value: int, op: str) -> Iterator[Enode[int]]:
-        """How a class may be computed."""
+        """Yield the ways to compute a class."""
         for way, one in self._ways[value].items():
             if is_a(one.op, op):
                 yield Enode(way, one.op, one.attrs, way[1])
@@ -348,9 +348,10 @@ class _Classes:
     def _meet(
         self, goals: Sequence[tuple[Pattern, int]], binding: Binding[int]
     ) -> Iterator[Binding[int]]:
-        """What patterns may bind at classes, in any combination of the parts' graphs.
+        """Yield the bindings of patterns at classes, in any combination of the parts' graphs.
 
-        Of one class two terms may live in a graph, so it may be computed in several ways at once.
+        Two terms of one class may be live in a graph, so a class may be computed in several ways at
+        once.
         """
         if not goals:
             yield binding
@@ -380,13 +381,13 @@ class _Classes:
     # Couplings
 
     def couplings(self, groups: _Groups) -> Iterator[Iterable[bytes]]:
-        """Operators of parts that are not independent."""
+        """Yield groups of operators whose parts are not independent."""
         for part in self._parts:
             own = next(iter(part.operators))
             for one in part.graphs.values():
                 live = {*one.origin.values(), *(value for _, value in one.doubles)}
                 yield from ((own, value) for value in one.image.keys() - live - part.operators)
-                for pair in one.doubles:  # what reads one value twice reads less
+                for pair in one.doubles:  # a reader of both reads fewer distinct values now
                     number = self._top(self._number[pair[1]])
                     near = (number, *self._readers[number])
                     yield [owner for other in near for owner in self._owners[other]]
@@ -397,7 +398,7 @@ class _Classes:
             yield from self._fused()
 
     def _spanned(self, rule: Rule, groups: _Groups) -> Iterator[Iterable[bytes]]:
-        """What a rule may meet together."""
+        """Yield the operators of several parts that a match of a rule may span."""
         places = [
             [
                 number
@@ -422,7 +423,7 @@ class _Classes:
                 yield owners
 
     def _fused(self) -> Iterator[Iterable[bytes]]:
-        """What one kernel may compute together, and what decides whether it is computed."""
+        """Yield operators that may share a kernel, or that decide whether a value needs one."""
         may_cover = self._frame.covering.may_cover
         siblings: dict[int, set[bytes]] = defaultdict(set)
         for number, ways in self._ways.items():
@@ -441,7 +442,7 @@ class _Classes:
                     yield (value, next(iter(part.operators)))
 
     def _read(self, part: PartGraphs, one: _Met) -> set[bytes]:
-        """The values of other parts that a part reads."""
+        """Return the values of other parts that a part reads."""
         values = (
             one.origin.get(operand)
             for key in one.order
@@ -452,7 +453,7 @@ class _Classes:
 
 
 def _may_hold(rule: Rule, binding: Binding[int]) -> bool:
-    """Whether the conditions of a rule hold, as far as they do not depend on what else there is."""
+    """Return whether the conditions of a rule may hold in some graph with this binding."""
     variables = settled((binding,))
     return variables is not None and all(
         holds(condition, variables[1], lambda _kind, _one, _other: True) for condition in rule.when

@@ -1,9 +1,9 @@
 """IOS: stages of kernels that run side by side (Ding et al., MLSys 2021, §4).
 
 A schedule is a sequence of stages; a stage ends when all its kernels have. Its kernels run in
-groups, those that depend on each other in one, each group on a stream; or they are convolutions of
-one value, which become one kernel. A dynamic program over what is left of a block tries every stage
-that may be its last one. Stages hold few groups of few kernels.
+groups, each group on a stream, and kernels that depend on each other are in one group; or they are
+convolutions of one value, which become one kernel. A dynamic program over the remaining kernels of
+a block tries every possible last stage. Stages hold few groups of few kernels.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Ios:
     """The schedule and its parameters.
 
     Attributes:
-        groups: of a stage, at most.
+        groups: groups of a stage, at most.
         operators: kernels of a group, at most.
-        block: kernels that are scheduled together, at most; of more, those that stand first.
-        stages: that are looked at for one block, at most; what is left then is cut into stages of
-            all kernels that nothing behind them reads. 0 for no limit.
+        block: kernels that are scheduled together, at most; larger sets are cut in their order.
+        stages: stages that are tried for one block, at most; the rest is then cut into stages of
+            all kernels that no later kernel reads. 0 for no limit.
         merge: whether convolutions of one value may become one.
     """
 
@@ -59,7 +59,10 @@ class Ios:
             raise OptionError(f"stages is {self.stages}; give a number, or 0 for no limit")
 
     def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
-        """The kernels in stages. Nothing is drawn; substitutions tried are stages looked at."""
+        """Schedule the kernels in stages; the search is deterministic.
+
+        Stages that are tried are counted as substitutions tried.
+        """
         run = Run(frame, budget)
         # A residual connection that is fused with a convolution puts two branches in a row.
         found = [self._staged(frame, run, joins=joins) for joins in (True, False)]
@@ -75,7 +78,7 @@ class Ios:
         )
 
     def _staged(self, frame: Frame, run: Run, *, joins: bool) -> tuple[Outcome, int, int]:
-        """Kernels in stages; how many stages there are, and how many of them are merged."""
+        """Return kernels in stages, the number of stages, and the number of merged ones."""
         guide = frame.guided(Objective({TIME: 1.0}), joins=joins)
         start = guide.outcome(guide.start)
         stages = _Stages(guide, start, self)
@@ -95,14 +98,14 @@ class Ios:
 
 @dataclass
 class _Counted:
-    """Stages of a block that are looked at."""
+    """A counter of the stages of a block that are tried."""
 
     run: Run
     most: int
     count: int = 0
 
     def may_go(self) -> bool:
-        """Whether one more may be; it is counted."""
+        """Count one more stage; return whether it may be tried."""
         if self.run.is_spent or (self.most and self.count >= self.most):
             return False
         self.count += 1
@@ -111,11 +114,11 @@ class _Counted:
         return not self.run.is_spent
 
 
-# ** what a stage takes **
+# ** time of a stage **
 
 
 def _members(mask: int) -> list[int]:
-    """The numbers in a set of kernels."""
+    """Return the numbers in a set of kernels."""
     found = []
     while mask:
         low = mask & -mask
@@ -144,11 +147,11 @@ class _Stages:
         return found
 
     def time_us(self, mask: int) -> float:
-        """Of a stage by itself, from all streams at rest to all streams at rest."""
+        """Return the time of a stage by itself, from all streams idle to all streams idle."""
         return self._timed(mask)[0]
 
     def is_merged(self, mask: int) -> bool:
-        """Whether it is faster as one convolution."""
+        """Return whether a stage is faster as one convolution."""
         return self._timed(mask)[1]
 
     def _timed(self, mask: int) -> tuple[float, bool]:
@@ -159,7 +162,7 @@ class _Stages:
         return known
 
     def groups(self, mask: int) -> list[list[int]]:
-        """Kernels that depend on each other, in order."""
+        """Return the groups of kernels that depend on each other, in order."""
         return [_members(one) for one in _components(mask, self._neighbours)]
 
     def _side_by_side(self, mask: int) -> float:
@@ -192,10 +195,10 @@ class _Stages:
         frame = self._guide.on(part_of(graph, inside))
         return frame.start.value
 
-    # ** what stages make of a graph **
+    # ** from stages to a graph **
 
     def outcome(self, frame: Frame, found: Sequence[int]) -> Outcome:
-        """The graph with what is merged, and its kernels in stages."""
+        """Return the graph with merged convolutions, and its kernels in stages."""
         graph = self._start.graph
         stage_of: dict[str, int] = {}
         stream_of: dict[str, int] = {}
@@ -217,7 +220,7 @@ class _Stages:
 def _in_stages(
     outcome: Outcome, stage_of: Mapping[str, int], stream_of: Mapping[str, int]
 ) -> Schedule:
-    """Kernels on streams, each stage after the one before it."""
+    """Schedule kernels on streams, each stage after the one before it."""
     kernels, reads = tuple(outcome.kernels.values()), outcome.reads
     stage, stream = [0] * len(kernels), [0] * len(kernels)
     for number in _after_reads(reads):
@@ -245,7 +248,7 @@ def _in_stages(
 
 
 def _after_reads(reads: Sequence[Sequence[int]]) -> list[int]:
-    """Kernels, each after those that it reads."""
+    """Return kernels in an order in which each comes after those that it reads."""
     done: dict[int, None] = {}
     for start in range(len(reads)):
         stack = [start]
@@ -258,15 +261,15 @@ def _after_reads(reads: Sequence[Sequence[int]]) -> list[int]:
     return list(done)
 
 
-# ** which stages there are **
+# ** sets of kernels that can be stages **
 
 
 def blocks(reads: Sequence[Sequence[int]], most: int) -> list[list[int]]:
-    """Kernels that are scheduled together: from one that all others are ordered with to the next.
+    """Cut kernels into blocks, each of which ends with a kernel that is ordered with all others.
 
     Args:
-        reads: of each kernel, the kernels that it reads.
-        most: kernels of a block.
+        reads: for each kernel, the kernels that it reads.
+        most: kernels of a block, at most.
 
     Returns:
         Their numbers, each block after those that it reads.
@@ -294,7 +297,7 @@ def blocks(reads: Sequence[Sequence[int]], most: int) -> list[list[int]]:
 
 
 def _components(mask: int, neighbours: Sequence[int]) -> Iterator[int]:
-    """The connected parts of a set."""
+    """Yield the connected components of a set."""
     while mask:
         part = front = mask & -mask
         while front:
@@ -310,13 +313,13 @@ def _components(mask: int, neighbours: Sequence[int]) -> Iterator[int]:
 def endings(
     left: int, reads: Mapping[int, Sequence[int]], groups: int, operators: int
 ) -> Iterator[int]:
-    """Every set that may be the last stage of a set: nothing else that is left reads it.
+    """Yield every set that may be the last stage of a set: no other remaining kernel reads it.
 
     Args:
-        left: kernels as bits.
-        reads: of each kernel, which stand before it in the mapping.
-        groups: connected parts, at most.
-        operators: kernels of a part, at most.
+        left: the remaining kernels, as bits.
+        reads: for each kernel, the kernels that it reads, which precede it in the mapping.
+        groups: connected components, at most.
+        operators: kernels of a component, at most.
     """
     numbers = [i for i in reversed(list(reads)) if left >> i & 1]
     readers = dict.fromkeys(reads, 0)
@@ -352,14 +355,14 @@ def best_stages(
     operators: int,
     may_go: Callable[[], bool] = lambda: True,
 ) -> list[int]:
-    """The stages of least total time, first to last.
+    """Return the stages of least total time, first to last.
 
     Args:
-        reads: of each kernel, those of the same block that it reads, which stand before it.
-        time_us: of a stage.
-        groups: of a stage, at most.
+        reads: for each kernel, the kernels of the same block that it reads, which precede it.
+        time_us: time of a stage.
+        groups: groups of a stage, at most.
         operators: kernels of a group, at most.
-        may_go: asked for each stage; once it says no, the rest is cut as it comes.
+        may_go: called for each stage; once it returns false, the rest is cut without a search.
     """
     best: dict[int, tuple[float, int]] = {0: (0.0, 0)}
 

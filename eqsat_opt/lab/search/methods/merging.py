@@ -1,6 +1,6 @@
 """Convolutions of one value as one convolution: the merge stage of IOS.
 
-Smaller kernels are padded with zeros, the output channels stand one after another, and what follows
+Smaller kernels are padded with zeros, and the output channels are concatenated. The steps after
 each convolution in its kernel (bias, scale, activation) must be the same for all.
 """
 
@@ -20,21 +20,25 @@ from eqsat_opt.lab.search.pricing.outcome import Chosen
 __all__ = ["mergeable", "merged"]
 
 _RANK = 4
-"""Of images."""
+"""Rank of images."""
 
 _CHANNELS = 1
-"""Their axis."""
+"""Axis of the channels of images."""
 
 
 def mergeable(graph: Graph, kernels: Sequence[Chosen]) -> bool:
-    """Whether kernels can become one: two or more, which compute convolutions of one value."""
+    """Return whether two or more kernels, convolutions of one value, can become one."""
     if len(kernels) < 2 or not all(_is_convolution(graph, one) for one in kernels):
         return False
     return len({_alike(graph, one) for one in kernels}) == 1
 
 
 def _is_convolution(graph: Graph, one: Chosen) -> bool:
-    """An ordinary convolution with constant weights, and constants by channel after it."""
+    """Return whether a kernel is an ordinary convolution with constants.
+
+    Its weights are constant, and so are the operands of the steps after it, which vary by channel
+    only.
+    """
     kernel = one.kernel
     if kernel is None or kernel.static_types is None or not kernel.steps:
         return False
@@ -70,7 +74,7 @@ def _is_convolution(graph: Graph, one: Chosen) -> bool:
 
 
 def _alike(graph: Graph, one: Chosen) -> object:
-    """What kernels that can become one have in common."""
+    """Return a key that is equal for kernels that can become one."""
     kernel = one.kernel
     assert kernel is not None
     (first, *rest), count = kernel.steps, len(kernel.operands)
@@ -95,13 +99,13 @@ def _rank(graph: Graph, name: str) -> int:
 
 
 def _extents(kernel: Kernel) -> tuple[int, int]:
-    """Height and width of a filter."""
+    """Return the height and width of a filter."""
     height, width = kernel.required_types()[kernel.steps[0].operands[1]].shape[2:]
     return height, width
 
 
 def _centred(kernel: Kernel) -> tuple[int, int, int, int]:
-    """The pads that a filter would have if it were its centre alone."""
+    """Return the pads that a filter would have if it were its centre alone."""
     (top, left, bottom, right), (height, width) = _pads(kernel), _extents(kernel)
     return top - height // 2, left - width // 2, bottom - height // 2, right - width // 2
 
@@ -111,14 +115,14 @@ def _pads(kernel: Kernel) -> Any:
 
 
 def merged(graph: Graph, kernels: Sequence[Chosen]) -> tuple[Graph, frozenset[str]]:
-    """The graph with one convolution in place of several.
+    """Replace several convolutions of a graph by one.
 
     Args:
-        graph: in which the kernels run.
-        kernels: that `mergeable` accepts.
+        graph: the graph in which the kernels run.
+        kernels: kernels that `mergeable` accepts.
 
     Returns:
-        The graph; the values that the convolution and what takes it apart compute.
+        The graph; the values of the convolution, the steps after it and the Slices of its result.
     """
     nodes = _Nodes(graph)
     bodies = [one.kernel for one in kernels if one.kernel is not None]
@@ -138,7 +142,7 @@ def merged(graph: Graph, kernels: Sequence[Chosen]) -> tuple[Graph, frozenset[st
     inside = [made]
 
     def constant(step: int, position: int) -> str:
-        """That of all kernels, which each have one there."""
+        """Concatenate the constants that the kernels have at this place."""
         places = [body.steps[step].operands[position] for body in bodies]
         names = [one.reads[place] for one, place in zip(kernels, places, strict=True)]
         return nodes.joined(names, _rank(graph, names[0]) - _RANK + _CHANNELS)
@@ -193,11 +197,11 @@ class _Nodes:
 
 
 _RULE = "ios/merge"
-"""What made the nodes."""
+"""The rule that nodes record as their origin."""
 
 
 def _in_order(nodes: Sequence[Node], given: Iterable[str]) -> tuple[Node, ...]:
-    """The nodes, each after those that it reads, else as they stand."""
+    """Return the nodes in an order in which each comes after those that it reads."""
     producer = {name: i for i, node in enumerate(nodes) for name in node.outputs if name}
     known = set(given)
     done: dict[int, None] = {}

@@ -2,13 +2,13 @@
 
 Graphs wait in a queue, cheapest first. Each substitution on the cheapest gives a new graph, which
 waits too if it costs less than α times the best so far: so a search may pass through graphs that
-cost more. What the paper leaves open is taken from its source: all places of a rule are tried,
+cost more. Details that the paper leaves open follow its source: all places of a rule are tried,
 graphs seen before are dropped, and so are those that have become too expensive while they waited.
 TASO's limit on size stops rules that make graphs grow without end.
 
 Larger graphs are split first (§4.3): each part is searched by itself, with substitutions that lie
 in it, from the best graph of the parts before; then those that span parts are tried. A term that a
-substitution makes belongs to the part that it was made in, and keeps it while its operands change.
+substitution makes belongs to the part in which it was made, even when its operands change later.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class MetaFlow:
             raise OptionError(f"part is {self.part}; give a number of operators, or 0 for no split")
 
     def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
-        """The cheapest graph found; that of ``frame`` if none is cheaper. Nothing is drawn."""
+        """Return the cheapest graph found; that of ``frame`` if none is cheaper.
+
+        The search is deterministic.
+        """
         run = Run(frame, budget)
         taso = TasoHash(frame.terms.known) if self.hash == "taso" else None
         with run:
@@ -89,7 +92,7 @@ class MetaFlow:
 
 
 class _Parts:
-    """To which part each term of each graph belongs; inputs and constants belong to none."""
+    """The part of each term of each graph; inputs and constants belong to no part."""
 
     def __init__(self, run: Run, size: int) -> None:
         frame = run.frame
@@ -112,7 +115,7 @@ class _Parts:
         if found is None:
             before, step = self._of(state.parent), state.step
             found = {state.moved.get(key, key): number for key, number in before.items()}
-            # What spans parts belongs to the last of them, which reads the others.
+            # A substitution across parts belongs to the last of them, which reads the others.
             own = max((before[key] for key in step.matched if key in before), default=-1)
             for term in step.made:
                 if term.runs and own >= 0:
@@ -125,11 +128,11 @@ class _Parts:
         return {labels[key] for key in one.matched if key in labels}
 
     def within(self, number: int) -> Allowed:
-        """Substitutions that lie in one part."""
+        """Return a filter for substitutions that lie in one part."""
         return lambda state, one: self._met(state, one) == {number}
 
     def spans(self, state: State, one: Substitution) -> bool:
-        """Whether a substitution spans several parts."""
+        """Return whether a substitution spans several parts."""
         return len(self._met(state, one)) > 1
 
 
@@ -143,16 +146,16 @@ def backtrack(
     is_allowed: Allowed = lambda _state, _one: True,
     drops_waiting: bool = True,
 ) -> None:
-    """Algorithm 1, from a graph on; the run remembers the best one.
+    """Run Algorithm 1 from a graph; the run remembers the best one.
 
     Args:
-        run: of the search; when its budget is spent, it ends this.
+        run: the run of the search; when its budget is spent, its exception ends this function.
         start: the graph.
         alpha: a graph is followed if it costs less than this many times the best.
         growth: graphs with at least this many times as many operators as ``start`` are dropped.
-        taso: its hash in place of the canonical key.
-        is_allowed: substitutions that are tried.
-        drops_waiting: whether a graph is not followed that has become too expensive in the queue.
+        taso: TASO's hash, in place of the canonical key.
+        is_allowed: filter for substitutions that are tried.
+        drops_waiting: whether a graph is dropped that has become too expensive in the queue.
     """
     terms = run.frame.terms
     limit = growth * start.size
@@ -167,7 +170,7 @@ def backtrack(
             if not is_allowed(state, one):
                 continue
             trial = run.attempt(state, one)
-            # A start beyond a limit costs infinitely much, and so may what is on the way from it.
+            # A start beyond a limit costs infinitely much, and so may graphs on the way from it.
             if not (trial.value < alpha * run.best.value or run.best.value == math.inf):
                 run.pruned += 1
                 continue

@@ -1,7 +1,8 @@
 """Nimble's assignment of kernels to streams (Kwon et al., NeurIPS 2020, §4.2) and nothing else.
 
-Kernels that nothing orders are on different streams, with as few events as that allows. The graph
-is the original, or what another search finds on one stream: TASO + Nimble, for instance.
+Kernels that are not ordered with each other are on different streams, with as few events as that
+allows. The graph is the original, or the result of another search on one stream: TASO + Nimble, for
+instance.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Nimble:
             )
 
     def run(self, frame: Frame, budget: Budget, seed: int) -> SearchResult:
-        """The original, or the graph that the search before it finds."""
+        """Assign the kernels of the original, or of the graph that the search before it finds."""
         if not self.after:
             return Run(frame, budget).result()
         alone = frame.guided(frame.objective)

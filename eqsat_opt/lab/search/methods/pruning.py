@@ -17,16 +17,16 @@ __all__ = ["Pruning"]
 
 @dataclass(frozen=True)
 class Pruning(SequenceSearch):
-    """One order."""
+    """Sequences in one order of independent substitutions."""
 
     name: ClassVar[str] = "pruning"
 
     def states(self, walk: Walk) -> Iterator[State]:
-        """The ordered sequences."""
+        """Yield the states of ordered sequences."""
         return ordered(walk, self.length, _all)
 
 
 def _all(walk: Walk, state: State, before: Mapping[Site, Child]) -> Iterable[Site]:
-    """Whatever applies, looked for in the whole graph."""
+    """List all substitutions that apply, matched in the whole graph."""
     del before
     return [(one.number, one.site) for one in walk.substitutions(state)]

@@ -1,9 +1,9 @@
 """OCGGS's heuristic for models whose sequences cannot all be followed (Sampling, Algorithm 3).
 
-Fang et al., Optimizing DNN Computation Graph using Graph Substitutions, PVLDB 2020, §5. Level by
-level some sequences are kept: half of them the cheapest, half of them those that a few dearer
-substitutions led to something cheap, each made possible by the one before. The pseudocode counts
-up K where it means the level; sequences whose graphs are equal count once in a level.
+Fang et al., Optimizing DNN Computation Graph using Graph Substitutions, PVLDB 2020, §5. Some
+sequences are kept at each level. Half are the cheapest. The other half became cheap after a few
+substitutions that raised the cost, each made possible by the one before. The pseudocode increments
+K where it means the level. Sequences whose graphs are equal count once in a level.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["Sampling"]
 
 
 class _Sequence:
-    """A state, and what can follow it.
+    """A state, and the substitutions that can follow it.
 
     Attributes:
         state: the graph, and how it was reached.
-        dearer: how many of its last steps made it dearer in turn.
+        dearer: number of its last steps in a row that raised the cost.
     """
 
     def __init__(self, walk: Walk, state: State, before: Iterable[Site], dearer: int) -> None:
@@ -45,16 +45,16 @@ class _Sequence:
 
     @cached_property
     def _all(self) -> Mapping[Site, None]:
-        """What the state before had and still lives, and what its last step made possible."""
+        """Live substitutions of the state before, and those that the last step made possible."""
         return dict.fromkeys((*self.state.images(self._before), *self._own))
 
     def children(self) -> Iterator[_Sequence]:
-        """By whatever applies."""
+        """Return the sequences that follow by any substitution that applies."""
         return self._after(self._all)
 
     @cached_property
     def dependents(self) -> tuple[_Sequence, ...]:
-        """By what the last step made possible."""
+        """The sequences that follow by a substitution that the last step made possible."""
         return tuple(self._after(self._own))
 
     def _after(self, sites: Iterable[Site]) -> Iterator[_Sequence]:
@@ -71,11 +71,11 @@ class _Sequence:
 
 @dataclass(frozen=True)
 class Sampling(SequenceSearch):
-    """The best of each level.
+    """The best sequences of each level.
 
     Attributes:
-        samples: sequences that are kept of a level, even: the paper's Q.
-        rises: substitutions in turn that may make a graph dearer: the paper's η.
+        samples: number of sequences that are kept of a level, even: the paper's Q.
+        rises: number of substitutions in a row that may raise the cost: the paper's η.
     """
 
     name: ClassVar[str] = "sampling"
@@ -87,7 +87,7 @@ class Sampling(SequenceSearch):
         """Refuse parameters that have no meaning.
 
         Raises:
-            OptionError: one has none.
+            OptionError: a parameter has none.
         """
         super().__post_init__()
         if self.samples < 2 or self.samples % 2:
@@ -99,7 +99,7 @@ class Sampling(SequenceSearch):
             raise OptionError(f"{self.name}.rises is {self.rises}; give 0 or more")
 
     def states(self, walk: Walk) -> Iterator[State]:
-        """All states that are looked at, those that lead to a potential left out."""
+        """Yield all states that are visited, without those that only compute a potential."""
         yield walk.frame.start
         level = [_Sequence(walk, walk.frame.start, (), 0)]
         while level:
@@ -118,11 +118,11 @@ class Sampling(SequenceSearch):
         return one.dependents if one.state.length < self.length else ()
 
     def _explores_on(self, one: _Sequence) -> bool:
-        """Whether it is a further exploration sequence of the paper."""
+        """Return whether a sequence is a further exploration sequence of the paper."""
         return 0 < one.dearer <= self.rises
 
     def _explored(self, rising: Iterable[_Sequence]) -> Iterator[_Sequence]:
-        """What the most promising of the dearer states lead to, by steps that need the last one."""
+        """Yield the dependent successors of the most promising of the costlier states."""
         current = list(rising)
         while current:
             best = self._best(current, self._potential)
@@ -131,7 +131,7 @@ class Sampling(SequenceSearch):
             current = [one for one in children if self._explores_on(one)]
 
     def _potential(self, one: _Sequence) -> float:
-        """The least cost of what ends cheaper below it, by dearer states in between (Def. 12)."""
+        """Return the least cost that dependents reach by steps that first raise it (Def. 12)."""
         costs = (
             self._potential(child) if self._explores_on(child) else child.value
             for child in self._dependents(one)
@@ -144,7 +144,7 @@ class Sampling(SequenceSearch):
         sequences: Iterable[_Sequence],
         of: Callable[[_Sequence], float] = lambda one: one.value,
     ) -> list[_Sequence]:
-        """Half of the samples: the least of a finite value, each graph once."""
+        """Return half of the samples: the least finite values, each graph once."""
         distinct: dict[bytes, tuple[float, int, _Sequence]] = {}
         for number, one in enumerate(sequences):
             if one.state.key not in distinct and (value := of(one)) < math.inf:

@@ -1,16 +1,16 @@
 """Sequences of substitutions, which OCGGS searches (Fang et al., PVLDB 2020).
 
-Two substitutions that do not meddle with each other lead to one graph in either order, so that only
-one order has to be followed. The paper orders substitutions by labels of the nodes that they
-replace. Here a substitution has the label itself: the step that made it possible, and a number. It
-keeps the label while other steps move what it replaces.
+Two independent substitutions lead to one graph in either order, so only one order has to be
+followed. The paper orders substitutions by labels of the nodes that they replace. Here the
+substitution itself has a label: the step that made it possible, and a number. It keeps the label
+while other steps move the nodes that it replaces.
 
-Replacing other nodes is not enough to be independent: left sides read what they do not replace, and
-equal expressions become one. So of two substitutions only the order in which labels rise is
-followed if, at that graph, the other order leads to the same graph; else the second is one that the
-first has made possible. These are the sleep sets of Godefroid (Partial-Order Methods for the
-Verification of Concurrent Systems, 1996), under which every graph stays within reach, in as many
-steps.
+Substitutions that replace different nodes need not be independent: left sides read nodes that they
+do not replace, and equal expressions become one. Therefore only the order in which labels rise is
+followed for two substitutions if, at that graph, the other order leads to the same graph. Otherwise
+the second counts as one that the first has made possible. These are the sleep sets of Godefroid
+(Partial-Order Methods for the Verification of Concurrent Systems, 1996), under which every graph
+stays reachable, in as many steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eqsat_opt.lab.search.search import Budget, SearchResult
 __all__ = ["Child", "SequenceSearch", "Walk", "ordered"]
 
 _LONGEST = 100
-"""Each substitution of a sequence is a level of recursion."""
+"""Limit on the length of sequences: each substitution is a level of recursion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +44,16 @@ class Walk(Run):
     """A run on sequences, which follows substitutions by their sites."""
 
     def at(self, state: State, site: Site) -> Substitution | None:
-        """A substitution of a graph, if it still is one."""
+        """Return a substitution of a graph by its site; ``None`` if it no longer applies."""
         return self.frame.matching.at(*site, state.graph)
 
 
 @dataclass(frozen=True)
 class SequenceSearch:
-    """What the searches on sequences share.
+    """The base of the searches on sequences.
 
     Attributes:
-        length: substitutions in a sequence, at most: the paper's K.
+        length: number of substitutions in a sequence, at most: the paper's K.
     """
 
     name: ClassVar[str]
@@ -73,10 +73,10 @@ class SequenceSearch:
             )
 
     def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
-        """The cheapest graph within `length` substitutions. Nothing is drawn.
+        """Return the cheapest graph within `length` substitutions; the search is deterministic.
 
         Args:
-            frame: what to rewrite.
+            frame: the graph to rewrite, with rules and prices.
             budget: when to stop before all is explored.
             seed: without effect.
         """
@@ -87,18 +87,18 @@ class SequenceSearch:
         return walk.result()
 
     def states(self, walk: Walk) -> Iterator[State]:
-        """The states that are explored."""
+        """Yield the states that are explored."""
         raise NotImplementedError
 
 
 # Ordered sequences -------------------------------------------------------------------------------
 
 Following = Callable[[Walk, State, Mapping[Site, Child]], Iterable[Site]]
-"""The sites of a graph: given the substitutions before its last one, by where they are now."""
+"""The sites of a graph, given the substitutions before its last one by their present sites."""
 
 
 def ordered(walk: Walk, length: int, sites: Following) -> Iterator[State]:
-    """All states within ``length`` steps whose labels rise, depth first."""
+    """Yield all states within ``length`` steps whose labels rise, depth first."""
     first = sites(walk, walk.frame.start, {})
     children = [Child(site, (0, i)) for i, site in enumerate(first)]
     yield walk.frame.start
@@ -144,14 +144,14 @@ def _label_children(
     after: Callable[[Site], State | None],
     sites: Following,
 ) -> list[Child]:
-    """The substitutions of a graph: those from before keep their labels, others get new ones.
+    """Return the substitutions of a graph: known ones keep their labels, others get new ones.
 
     Args:
-        walk: of the search.
+        walk: the run of the search.
         state: the graph after ``step``.
         step: one of ``siblings``.
-        siblings: the substitutions of the graph before, those too that were not followed.
-        after: the state after one of these, ``None`` if it cannot be followed.
+        siblings: the substitutions of the graph before, including those that were not followed.
+        after: returns the state after one of these, ``None`` if it cannot be followed.
         sites: finds the substitutions.
     """
     others = {one.site: one for one in siblings if one is not step}
@@ -177,7 +177,7 @@ def _commute(
     site: Site,
     after: Callable[[Site], State | None],
 ) -> bool:
-    """Whether ``step`` before and after ``other`` leads to one graph; ``site`` is where that is."""
+    """Return whether two substitutions commute; ``site`` is that of ``other`` after ``step``."""
     first = after(other.site)
     if first is None:
         return False

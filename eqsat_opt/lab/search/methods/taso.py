@@ -1,11 +1,12 @@
-"""TASO's search (Jia et al., SOSP 2019): backtracking over whole graphs at costs that leave out.
+"""TASO's search (Jia et al., SOSP 2019): backtracking over whole graphs under its own cost model.
 
-The source differs from MetaFlow in four ways. A graph is not split. Graphs are told apart by a hash
+The source differs from MetaFlow in four ways. A graph is not split. Graphs are identified by a hash
 that takes some different ones for equal. The budget counts graphs that are taken from the queue,
-and a graph that has become too expensive while it waited is followed nevertheless. And splitting,
-enlarging, reshaping and transposing cost nothing, so a merge seems to pay that in truth moves data.
+and a graph that has become too expensive while it waited is followed nevertheless. Splitting,
+enlarging, reshaping and transposing cost nothing, so a merge that moves data may seem to pay.
 
-The search is led by that cost model, or by the honest one; what it found is priced honestly.
+The search is led by that cost model, or by the full prices of the comparison, under which its
+result is priced in any case.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from eqsat_opt.lab.search.search import Budget, SearchResult
 __all__ = ["Published", "Taso"]
 
 _FREE = frozenset({"Slice", "Pad", "Reshape", "Transpose"})
-"""What costs nothing in TASO: splits, enlarged kernels, views and transposes."""
+"""Operators that cost nothing in TASO: splits, enlarged kernels, views and transposes."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,18 @@ class Published:
     """The prices of TASO's cost model: kernels that only move data are free.
 
     Attributes:
-        pricer: tells all others.
+        pricer: prices all other kernels.
     """
 
     pricer: Pricer
 
     @property
     def metrics(self) -> Sequence[str]:
-        """Those of the pricer."""
+        """The metrics of the pricer."""
         return self.pricer.metrics
 
     def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
-        """Those of the pricer, or nothing to pay."""
+        """Return the quotes of the pricer, or one of zeros for a kernel that only moves data."""
         found = self.pricer.quotes(kernel)
         if not all(step.op in _FREE for step in kernel.steps):
             return found
@@ -59,7 +60,8 @@ class Taso:
     Attributes:
         alpha: a graph is followed if it costs less than this many times the best; 1.05 in the
             paper, 1 in the source.
-        prices: that lead the search: ``published``, or ``honest`` for those that all are judged by.
+        prices: prices that lead the search: ``published``, or ``honest`` for the prices of the
+            comparison.
         hash: ``taso``, which loses graphs, or ``canonical``.
         growth: graphs with at least this many times as many operators as the original are dropped.
     """
@@ -85,7 +87,7 @@ class Taso:
             raise OptionError(f"growth is {self.growth:g}; give more than 1")
 
     def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
-        """The graph that the leading prices find cheapest. Nothing is drawn."""
+        """Return the cheapest graph by the leading prices; the search is deterministic."""
         led = frame if self.prices == "honest" else _published(frame)
         run = Run(led, budget)
         taso = TasoHash(led.terms.known) if self.hash == "taso" else None
@@ -97,7 +99,7 @@ class Taso:
         if led is frame:
             return found
         outcome = frame.judged(found.graph)
-        # When a graph was found is known of the last one only, since others were priced otherwise.
+        # Other moments had other prices, so only the last one is known.
         trace = tuple(replace(one, value=outcome.value) for one in found.trace[-1:])
         note = (
             f"taso: by the published prices {found.original.value:g} became {found.value:g}, "
@@ -113,6 +115,6 @@ class Taso:
 
 
 def _published(frame: Frame) -> Frame:
-    """The same graph, rules and kernels at TASO's prices."""
+    """Return the frame with TASO's prices."""
     own = frame.prices
     return replace(frame, prices=Prices(Published(own.pricer), own.valuation, own.sizes))

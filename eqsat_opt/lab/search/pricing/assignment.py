@@ -1,9 +1,9 @@
-"""One algorithm for each kernel of a graph, so that its time and energy are best together.
+"""Assignments of one algorithm to each kernel of a graph, best for time and energy together.
 
 The search of "Energy-Aware DNN Graph Optimization" (§3.3, Algorithm 2) walks from an assignment to
 a better one that differs in at most d kernels; d = 1 solves sums. The exact answers need no walk. A
-sum or a product of powers is best at a vertex of the lower hull of all (time, energy) totals, and
-these vertices are met by taking the steps of the kernels' own hulls from the steepest on. The mean
+sum or a product of powers is best at a vertex of the lower hull of all (time, energy) totals. These
+vertices are enumerated by taking the steps of the kernels' own hulls from the steepest on. The mean
 power is a ratio of sums, which Dinkelbach's iteration solves.
 """
 
@@ -17,22 +17,22 @@ __all__ = ["best_on_hull", "improved", "least_ratio"]
 Point = tuple[float, float]
 """Time and energy of one run."""
 Value = Callable[[float, float], float]
-"""What is minimised, of the total time and the total energy."""
+"""Objective value of the total time and the total energy."""
 
 
 def improved(
     choices: Sequence[Sequence[Point]], value: Value, radius: int, start: Sequence[int]
 ) -> list[int]:
-    """An assignment that no change of at most ``radius`` kernels makes better (Algorithm 2).
+    """Return an assignment that no change of at most ``radius`` kernels improves (Algorithm 2).
 
     The first better assignment is taken, by kernel and then by algorithm, so the result may depend
     on where the walk starts.
 
     Args:
-        choices: of each kernel, its algorithms.
-        value: of totals.
+        choices: for each kernel, its algorithms.
+        value: objective value of totals.
         radius: the paper's d, 1 or more.
-        start: number of each kernel's algorithm.
+        start: number of each kernel's algorithm at the start.
     """
     chosen = list(start)
     time, energy = _totals(choices, chosen)
@@ -52,8 +52,8 @@ def improved(
                         energy + sum(new[1] - old[1] for old, new in moves),
                     )
                     if found < least:
-                        # Totals are summed anew, so that roundings of differences cannot add up
-                        # to a walk without an end.
+                        # Totals are summed anew, so that rounding errors of differences cannot add
+                        # up to a walk without an end.
                         totals = _totals(choices, trial)
                         if value(*totals) < least:
                             (time, energy), least = totals, value(*totals)
@@ -62,10 +62,10 @@ def improved(
 
 
 def best_on_hull(choices: Sequence[Sequence[Point]], value: Value) -> list[int]:
-    """The best assignment for a quasi-concave value that does not fall with time or energy.
+    """Return the best assignment for a quasi-concave value that never falls with time or energy.
 
-    Such are sums and products of powers with positive weights. Takes time O(n log n) in the number
-    of all algorithms.
+    Sums and products of powers with positive weights are such values. The method takes time O(n log
+    n) in the number of all algorithms.
     """
     hulls = [_lower_hull(points) for points in choices]
     chosen = [hull[0] for hull in hulls]
@@ -86,9 +86,9 @@ def best_on_hull(choices: Sequence[Sequence[Point]], value: Value) -> list[int]:
 
 
 def least_ratio(choices: Sequence[Sequence[Point]]) -> list[int]:
-    """The assignment of least mean power, energy over time (Dinkelbach, Management Science 1967).
+    """Return the assignment of least mean power: energy over time.
 
-    Times must be positive.
+    The method is Dinkelbach's (Management Science 1967). Times must be positive.
     """
     chosen = [0] * len(choices)
     while choices:
@@ -115,7 +115,7 @@ def _slope(first: Point, second: Point) -> float:
 
 
 def _lower_hull(points: Sequence[Point]) -> list[int]:
-    """Vertices from the fastest to the one of least energy: slopes are negative and rise."""
+    """Return vertices from the fastest to the one of least energy; slopes are negative and rise."""
     hull: list[int] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
         if hull and points[i][1] >= points[hull[-1]][1]:

@@ -1,4 +1,4 @@
-"""Measures whole outcomes: all kernels of a graph, as they run together."""
+"""Boards that measure whole outcomes: all kernels of a graph, as they run together."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class Reading:
     """One measurement.
 
     Attributes:
-        time_us: of one run.
-        noise: relative; what differs by less is not known to differ.
+        time_us: time of one run.
+        noise: relative noise; times that differ by less are not distinguishable.
     """
 
     time_us: float
     noise: float = 0.0
 
     def is_below(self, other: Reading) -> bool:
-        """Whether it is faster beyond the noise of both."""
+        """Return whether this time is lower by more than the noise of both."""
         return self.time_us < other.time_us * (1 - max(self.noise, other.noise))
 
 
 class Board(Protocol):
-    """Runs outcomes, or pretends to.
+    """A device that runs outcomes, or simulates them.
 
     Attributes:
         tells_backends: whether each kernel runs on the backend that the outcome names.
@@ -39,19 +39,19 @@ class Board(Protocol):
     tells_backends: ClassVar[bool] = True
 
     def measure(self, outcome: Outcome) -> Reading:
-        """How long one run takes.
+        """Return the time of one run.
 
         Raises:
-            RuntimeFailed: it does not run.
+            RuntimeFailed: the outcome does not run.
         """
 
 
 @dataclass(frozen=True)
 class SimulatedBoard:
-    """A device that is not here: every outcome is simulated on its streams.
+    """A board that simulates every outcome on the streams of a device.
 
     Attributes:
-        streams: of the device.
+        streams: streams of the device.
     """
 
     tells_backends: ClassVar[bool] = True
@@ -59,9 +59,10 @@ class SimulatedBoard:
     streams: Streams
 
     def measure(self, outcome: Outcome) -> Reading:
-        """Without noise.
+        """Return the simulated time, which has no noise.
 
-        Kernels that the outcome has put on streams are simulated there; else they are assigned.
+        Kernels that the outcome has put on streams are simulated there; otherwise they are assigned
+        to streams first.
         """
         kernels = outcome.kernels.values()
         loads = [self.streams.load(one.kernel, one.quoted) for one in kernels]

@@ -1,4 +1,4 @@
-"""What a search gives back: a graph and the kernels that run it."""
+"""The outcome of a search: a graph and the kernels that run it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Chosen:
     """A kernel of a graph.
 
     Attributes:
-        kernel: what it computes; ``None`` for an operator of which nothing is known.
-        backend: who runs it.
-        implementation: how.
+        kernel: the computation; ``None`` for an unknown operator.
+        backend: the backend that runs it.
+        implementation: the implementation on that backend.
         reads: names of the values that it reads, constants among them, by operand.
         writes: names of the values that it computes.
-        metrics: of one run.
-        stream: where it is queued.
-        waits: the kernels of other streams that it waits for, by their last values.
+        metrics: metrics of one run.
+        stream: the stream on which it is queued.
+        waits: kernels of other streams that it waits for, by their last values.
     """
 
     kernel: Kernel | None
@@ -41,22 +41,21 @@ class Chosen:
 
     @property
     def quoted(self) -> Quoted:
-        """Who runs it, how, and what that costs."""
+        """The backend, the implementation and the metrics."""
         return Quoted(self.backend, self.implementation, self.metrics)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A graph and what runs it.
+    """A graph and the kernels that run it.
 
     Attributes:
-        graph: of operators.
-        kernels: by the name of the last value that each computes, in the order in which they are
-            submitted.
-        streams: how many they are on.
-        metrics: metric to total, on several streams the time until the last one ends; with the
-            critical path where the objective reads it.
-        value: what was minimised.
+        graph: the graph of operators.
+        kernels: the kernels in submission order, by the name of the last value that each computes.
+        streams: number of streams.
+        metrics: metric to total. On several streams the time is that until the last kernel ends.
+            The critical path is included where the objective reads it.
+        value: the objective value.
     """
 
     graph: Graph
@@ -67,7 +66,7 @@ class Outcome:
 
     @cached_property
     def reads(self) -> tuple[tuple[int, ...], ...]:
-        """Of each kernel, the numbers of those that compute what it reads."""
+        """For each kernel, the numbers of the kernels that compute its operands."""
         writer = {name: i for i, one in enumerate(self.kernels.values()) for name in one.writes}
         found = []
         for one in self.kernels.values():
@@ -77,14 +76,14 @@ class Outcome:
                 name = stack.pop()
                 if name in writer:
                     numbers[writer[name]] = None
-                elif name in self.graph.producers:  # it takes no time, and no kernel
+                elif name in self.graph.producers:  # a node that takes no time is in no kernel
                     stack += self.graph.producers[name].reads
             found.append(tuple(sorted(numbers)))
         return tuple(found)
 
     @property
     def schedule(self) -> Schedule:
-        """Where the kernels run, which are numbered as they stand."""
+        """The streams and events of the kernels, which are numbered in submission order."""
         kernels = tuple(self.kernels.values())
         number = {name: i for i, name in enumerate(self.kernels)}
         waited = {name: number[name] for one in kernels for name in one.waits}

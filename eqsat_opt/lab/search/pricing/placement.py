@@ -1,4 +1,4 @@
-"""Kernels of one graph by the patterns of a registry, and by where operators are offloaded to."""
+"""Kernels of one graph by the patterns of a registry, and by the backend of offloaded operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Registered(Covering):
     """Kernels by the patterns and the rules of a registry, on one graph."""
 
     def __init__(self, terms: Terms, registry: PatternRegistry, graph: TermGraph) -> None:
-        """For the prices of ``terms``.
+        """Collect the patterns and regions of the registry on a graph.
 
         Raises:
             OptionError: the objective is no sum, so that kernels cannot be chosen one by one.
@@ -50,13 +50,13 @@ class Registered(Covering):
 
 
 class Placed(Covering):
-    """The same, where some terms must run on one backend and no kernel computes both kinds.
+    """Kernels where some terms must run on one backend, and no kernel mixes them with others.
 
     A term that this backend cannot run stays where it is cheapest.
     """
 
     def __init__(self, base: Covering, offloaded: Set[bytes], backend: str) -> None:
-        """Of kernels that ``base`` knows.
+        """Restrict the kernels of ``base``.
 
         Raises:
             OptionError: the objective is no sum.
@@ -65,12 +65,12 @@ class Placed(Covering):
         self._base, self._offloaded, self._backend = base, offloaded, backend
 
     def ways(self, term: Term) -> tuple[Way, ...]:
-        """The kernels that compute a term, one at least."""
+        """Return the kernels that compute a term, at least one."""
         found = self._base.ways(term)
         return tuple(self._kept(found)) or tuple(way for way in found if len(way.covers) == 1)
 
     def splits(self, source: bytes, slices: tuple[bytes, ...]) -> tuple[Way, ...]:
-        """The kernels that take a value apart."""
+        """Return the kernels that split a value into these Slices."""
         return tuple(self._kept(self._base.splits(source, slices)))
 
     def _kept(self, ways: Sequence[Way]) -> Iterator[Way]:
@@ -82,7 +82,10 @@ class Placed(Covering):
 
 
 def _by(covering: Covering, way: Way, backend: str) -> Way | None:
-    """The same kernel on one backend; ``None`` where it has none, opaque operators as they are."""
+    """Return the kernel on one backend; ``None`` if the backend lacks it.
+
+    Opaque operators are returned unchanged.
+    """
     if way.kernel is None:
         return way
     rows: Sequence[Row] = covering.terms.prices.rows(way.kernel)

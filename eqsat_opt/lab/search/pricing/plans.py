@@ -21,19 +21,20 @@ def planned(
     sizes: Mapping[str, int] | None = None,
     target: str = HOST,
 ) -> Plan:
-    """What runs an outcome, checked for hazards.
+    """Return the plan of an outcome, checked for hazards.
 
-    A value that several kernels compute inside is computed once. What takes no time becomes a view.
+    A value that several kernels compute inside is computed once. A node that takes no time becomes
+    a view.
 
     Args:
-        outcome: of a search.
-        tensors: that the model stores, which constants are made of.
-        sizes: of symbolic dimensions.
+        outcome: the outcome of a search.
+        tensors: the tensors that the model stores, from which constants are made.
+        sizes: sizes of symbolic dimensions.
         target: the device that the outcome is for.
 
     Raises:
         OptionError: a size is not given.
-        PlanError: an operator, element type or constant cannot stand in a plan.
+        PlanError: a plan cannot hold an operator, element type or constant.
     """
     graph, kernel_of = outcome.graph, dict[str, int]()
     kernels = tuple(outcome.kernels.values())
@@ -80,4 +81,4 @@ def planned(
 
 
 _FOR_NONE = "numpy"
-"""Who runs what is no kernel: nothing of it is left in a plan."""
+"""Backend of nodes that are in no kernel: none of them is left in a plan."""

@@ -1,4 +1,4 @@
-"""What a graph costs: prices of its kernels, summed as the objective says.
+"""Prices of graphs: the prices of their kernels, summed as the objective defines.
 
 A pricer asks for each kernel what its device can do, one row for each way. The metrics that the
 objective reads become integers, millionths of their unit, so that totals do not depend on the order
@@ -39,10 +39,10 @@ __all__ = [
 ]
 
 MILLIONTHS = 1e6
-"""Of a unit: what rows and totals count."""
+"""Integer steps per unit of a metric: rows and totals count millionths."""
 
 COUNTED = tuple(name for name in ("launches", "flops", "bytes") if METRICS[name].of_kernel)
-"""Metrics that follow from what a kernel computes, whoever runs it."""
+"""Metrics that follow from the computation of a kernel, on any backend."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Quoted:
     """One way to run a kernel.
 
     Attributes:
-        backend: who runs it.
-        implementation: how.
+        backend: the backend that runs it.
+        implementation: the implementation on that backend.
         metrics: metric to value, of one run.
     """
 
@@ -61,18 +61,18 @@ class Quoted:
 
 
 class Pricer(Protocol):
-    """What one device asks for kernels."""
+    """The ways to run kernels on one device, with their metrics."""
 
     @property
     def metrics(self) -> Sequence[str]:
-        """All that every quote has a value of."""
+        """The metrics that every quote has."""
 
     def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
-        """The ways to run a kernel of literal sizes, one at least; always the same ones."""
+        """Return the ways to run a kernel of literal sizes, at least one; always the same ones."""
 
 
 def counts_of(kernel: Kernel) -> dict[str, float]:
-    """What a kernel of literal sizes launches, computes and moves."""
+    """Return the launches, operations and bytes of a kernel of literal sizes."""
     found: dict[str, float] = {}
     for name in COUNTED:
         count = METRICS[name].of_kernel
@@ -82,19 +82,19 @@ def counts_of(kernel: Kernel) -> dict[str, float]:
 
 
 class Timed(Protocol):
-    """A price that says a time."""
+    """A price with a time."""
 
     @property
     def time_us(self) -> float:
-        """Of one run."""
+        """Time of one run."""
 
 
 @dataclass(frozen=True)
 class Usual:
-    """One time for each kernel: by default its roofline on a CPU and a launch.
+    """A pricer with one time for each kernel: by default its roofline on a CPU and a launch.
 
     Attributes:
-        price: of a kernel of literal sizes.
+        price: returns the price of a kernel of literal sizes.
     """
 
     price: Callable[[Kernel], Timed] = analytic_price
@@ -105,31 +105,31 @@ class Usual:
         return (*COUNTED, TIME)
 
     def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
-        """One."""
+        """Return the only way to run a kernel."""
         metrics = {**counts_of(kernel), TIME: self.price(kernel).time_us}
         return (Quoted("ort", DEFAULT, metrics),)
 
 
 @dataclass(frozen=True)
 class Offered:
-    """What backends offer: each algorithm once, in the layout in which it is named first.
+    """A pricer of the algorithms of backends, each in the layout that its backend names first.
 
-    What is moved by views costs nothing and is left out here, since a copy may be needed; and so is
-    what could not be measured, where another way could.
+    Views, which move data at no cost, are left out here, since a copy may be needed. So are offers
+    that could not be measured, where another one could.
 
     Attributes:
-        pricer: tells what offers cost; what it does not know is measured when it is asked for.
+        pricer: prices offers; an offer with no known price is measured on demand.
     """
 
     pricer: AnyPricer
 
     @property
     def metrics(self) -> Sequence[str]:
-        """Counts, and what is told."""
+        """Counts, and the metrics of the pricer."""
         return (*COUNTED, *self.pricer.metrics)
 
     def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
-        """One for each backend and algorithm."""
+        """Return a quote for each backend and algorithm."""
         offers = {
             (backend.name, one.algorithm): Offer(kernel, backend.name, one)
             for backend in reversed(self.pricer.backends)
@@ -150,11 +150,11 @@ class Offered:
 
 @dataclass(frozen=True)
 class Preferred:
-    """Some kernels in one way only.
+    """A pricer in which some kernels have one way only.
 
     Attributes:
-        pricer: tells all others.
-        chosen: kernel to that way.
+        pricer: prices all other kernels.
+        chosen: kernel to its only way.
     """
 
     pricer: Pricer
@@ -162,24 +162,25 @@ class Preferred:
 
     @property
     def metrics(self) -> Sequence[str]:
-        """Those of the pricer."""
+        """The metrics of the pricer."""
         return self.pricer.metrics
 
     def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
-        """One, or all that the pricer tells."""
+        """Return the only way to run a kernel, or all ways of the pricer."""
         known = self.chosen.get(kernel)
         return self.pricer.quotes(kernel) if known is None else (known,)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way to run a kernel, as the objective sees it.
+    """One way to run a kernel, under an objective.
 
     Attributes:
-        costs: millionths of each column of the valuation; with caps, 1 if it is above one.
-        length: millionths of what it adds to a chain.
-        rank: of two ways the one with less is taken where each kernel chooses for itself.
-        quoted: who runs it and how; ``None`` for what is not priced.
+        costs: millionths of each column of the valuation; with caps, also 1 if the kernel exceeds
+            one.
+        length: millionths that the kernel adds to a chain.
+        rank: where each kernel is chosen separately, the way of least rank is taken.
+        quoted: backend and implementation; ``None`` for a kernel that is not priced.
     """
 
     costs: tuple[int, ...]
@@ -189,7 +190,7 @@ class Row:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Of one run."""
+        """Metrics of one run."""
         assert self.quoted is not None
         return self.quoted.metrics
 
@@ -199,8 +200,8 @@ class Valuation:
     """An objective over the metrics of one pricer.
 
     Attributes:
-        objective: what is minimised.
-        metrics: that there are.
+        objective: the objective that is minimised.
+        metrics: available metrics.
 
     Raises:
         OptionError: the objective reads another metric.
@@ -224,7 +225,7 @@ class Valuation:
 
     @cached_property
     def _weights(self) -> tuple[float, ...] | None:
-        """By column and for caps, if the value is a sum without limits or a path."""
+        """Weights by column, if the value is a sum without limits, caps or a path."""
         own = self.objective
         if not isinstance(own, Objective) or own.is_limited or own.needs_path:
             return None
@@ -232,7 +233,7 @@ class Valuation:
 
     @property
     def is_sum(self) -> bool:
-        """Whether the value of a whole is the sum of what its parts have."""
+        """Whether the value of a graph is the sum of the values of its parts."""
         return self._weights is not None and not self.objective.caps
 
     @property
@@ -242,11 +243,11 @@ class Valuation:
 
     @property
     def nothing(self) -> tuple[int, ...]:
-        """The costs of what does not run."""
+        """The costs of a kernel that does not run."""
         return (0,) * (len(self.columns) + bool(self.objective.caps))
 
     def row(self, quoted: Quoted) -> Row:
-        """A quote in millionths."""
+        """Return a quote in millionths."""
         own, metrics = self.objective, quoted.metrics
         above = any(metrics[name] > most for name, most in own.caps.items())
         return Row(
@@ -275,15 +276,15 @@ class Valuation:
         return own.value(metrics)
 
     def totals(self, costs: Sequence[int]) -> dict[str, float]:
-        """Metric to total of the columns."""
+        """Return metric to total of the columns."""
         return {name: cost / MILLIONTHS for name, cost in zip(self.columns, costs, strict=False)}
 
     def value(self, costs: Sequence[int], length: int) -> float:
-        """What is minimised; infinite where a limit or a cap is exceeded.
+        """Return the objective value; infinite where a limit or a cap is exceeded.
 
         Args:
             costs: totals in millionths.
-            length: of the longest chain, in millionths.
+            length: length of the longest chain, in millionths.
         """
         weights = self._weights
         if weights is not None:
@@ -300,11 +301,11 @@ class Valuation:
 
 @dataclass
 class Prices:
-    """Prices kernels and remembers the answers.
+    """A cache of the prices of kernels.
 
     Attributes:
-        pricer: of the device.
-        valuation: of the objective.
+        pricer: pricer of the device.
+        valuation: the objective.
         sizes: size of each symbolic dimension.
     """
 
@@ -321,7 +322,7 @@ class Prices:
         objective: AnyObjective | None = None,
         sizes: Mapping[str, int] | None = None,
     ) -> Prices:
-        """Those of a device, by default a processor of which only rooflines are known, for time.
+        """Build the prices of a device; by default the time on a CPU by its rooflines.
 
         Raises:
             OptionError: the objective reads a metric that the device has no source of.
@@ -330,7 +331,7 @@ class Prices:
         return cls(pricer, Valuation(objective, tuple(pricer.metrics)), sizes or {})
 
     def rows(self, kernel: Kernel) -> tuple[Row, ...]:
-        """All ways to run a kernel, the one first that is best by itself."""
+        """Return all ways to run a kernel, the way first that is best by itself."""
         known = self._rows.get(kernel)
         if known is None:
             known = self._rows[kernel] = self._quoted(kernel)
@@ -344,7 +345,7 @@ class Prices:
         return tuple(sorted(found, key=lambda row: row.rank))
 
     def sized(self, kernel: Kernel) -> Kernel:
-        """A kernel of literal sizes; as it is if some are not known."""
+        """Return a kernel of literal sizes; the kernel itself if some sizes are not known."""
         if kernel.static_types is not None:
             return kernel
         try:
@@ -354,25 +355,25 @@ class Prices:
 
     @cached_property
     def unknown(self) -> Row:
-        """What runs and is not known: a launch."""
+        """The row of an unknown operator that runs: a launch."""
         known = {"launches": 1.0, TIME: LAUNCH_US}
         metrics = {name: known.get(name, 0.0) for name in self.valuation.metrics}
         return self.valuation.row(Quoted("", DEFAULT, metrics))
 
     @cached_property
     def free(self) -> Row:
-        """What is known at compile time, or renames a value."""
+        """The row of a node that is known at compile time, or renames a value."""
         return Row(self.valuation.nothing, 0, 0.0)
 
     def operator(
         self, op: str, attrs: Attrs, operands: Sequence[tuple[ValueType, bool, object]]
     ) -> tuple[Row, ...]:
-        """All ways to run one operator as a kernel of its own, the best by itself first.
+        """Return all ways to run one operator as a kernel of its own, the best by itself first.
 
         Args:
-            op: its name.
+            op: name of the operator.
             attrs: all attributes.
-            operands: type, constness and identity of each.
+            operands: type, constness and identity of each operand.
         """
         if op == OPAQUE:
             return (self.unknown,)
@@ -389,7 +390,7 @@ class Prices:
     def kernel(
         self, op: str, attrs: Attrs, operands: Sequence[tuple[ValueType, bool, object]]
     ) -> Kernel | None:
-        """One operator as a kernel of its own; ``None`` if it reads what is no tensor."""
+        """Return one operator as a kernel of its own; ``None`` if an operand is no tensor."""
         distinct, pattern = _numbered(operands)
         tensors = [(type_, const) for type_, const in distinct if isinstance(type_, TensorType)]
         if len(tensors) != len(distinct):
@@ -400,7 +401,7 @@ class Prices:
 def _numbered(
     operands: Sequence[tuple[ValueType, bool, object]],
 ) -> tuple[tuple[tuple[ValueType, bool], ...], tuple[int, ...]]:
-    """The distinct operands, and the number of each."""
+    """Return the distinct operands, and the number of each operand among them."""
     distinct = {identity: (type_, const) for type_, const, identity in operands}
     numbers = {identity: i for i, identity in enumerate(distinct)}
     return tuple(distinct.values()), tuple([numbers[identity] for _, _, identity in operands])

@@ -1,8 +1,8 @@
 """Patterns that a rule makes: how far a kernel may grow from each operator (Collage, §3.2).
 
-A backend says which operators it knows and which it fuses. From each operator the pattern grows to
-its immediate post-dominator, which every path from there to an output passes, with all that lies
-between; as long as the backend fuses that, there is a pattern, and it grows on.
+A backend declares which operators it supports and which it fuses. From each operator the pattern
+grows to its immediate post-dominator, which every path from there to an output passes, with all
+operators between them. While the backend fuses that, there is a pattern, and it grows on.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = [
 ]
 
 MOST_OPERATORS = 256
-"""Of one pattern, as in TVM."""
+"""Limit on the operators of one pattern, as in TVM."""
 
 _KINDS = {"pointwise": 0, "movement": 2, "reduction": 3, "window": 3, "contraction": 4}
 _BROADCAST, _INJECTIVE, _REDUCE, _FUSABLE, _NEVER = 1, 2, 3, 4, 8
 
 
 def kind_of(term: Term, known: Mapping[bytes, Term]) -> int:
-    """How freely TVM fuses an operator: 0 elementwise to 4 with its consumers; 8 never."""
+    """Return how freely TVM fuses an operator: 0 elementwise to 4 with its consumers; 8 never."""
     if not is_known(term.op) or term.op == OPAQUE:
         return _NEVER
     kind = _KINDS[get_op(term.op).kind]
@@ -42,15 +42,15 @@ def kind_of(term: Term, known: Mapping[bytes, Term]) -> int:
 
 
 def fuses_as_tvm(first: int, others: Sequence[int], sink: int) -> bool:
-    """Whether operators between the first and the sink, and the sink, join the first.
+    """Return whether operators between the first and the sink, and the sink, join the first.
 
-    What multiplies matrices takes what broadcasts, and at its end what moves elements. What
-    computes element by element may end in a reduction.
+    A contraction fuses with operators that broadcast, and at its end with one that moves elements.
+    An elementwise operator may end in a reduction.
 
     Args:
         first: kind of the operator that the pattern grows from.
-        others: kinds of those between.
-        sink: kind of the last one.
+        others: kinds of the operators between.
+        sink: kind of the last operator.
     """
     if first == _FUSABLE:
         return max(others, default=0) <= _BROADCAST and sink <= _INJECTIVE
@@ -61,12 +61,12 @@ def fuses_as_tvm(first: int, others: Sequence[int], sink: int) -> bool:
 
 @dataclass(frozen=True)
 class PatternRule:
-    """What a backend runs as one kernel.
+    """A rule for the operators that a backend runs as one kernel.
 
     Attributes:
-        backend: its name.
-        accepts: whether it knows an operator, among the terms of a graph.
-        fuses: as `fuses_as_tvm`.
+        backend: name of the backend.
+        accepts: returns whether the backend supports an operator, given all terms by key.
+        fuses: a function such as `fuses_as_tvm`.
     """
 
     backend: str
@@ -76,11 +76,11 @@ class PatternRule:
 
 @dataclass
 class PatternRegistry:
-    """What backends run as one kernel, besides single operators.
+    """The patterns that backends run as one kernel, besides single operators.
 
     Attributes:
-        patterns: one by one, with the name of the backend.
-        rules: that make others on a graph.
+        patterns: single patterns, each with the name of its backend.
+        rules: rules that make further patterns on a graph.
     """
 
     patterns: list[tuple[str, KernelPattern]] = field(default_factory=list)
@@ -88,24 +88,24 @@ class PatternRegistry:
 
     @classmethod
     def of(cls, backends: Sequence[Backend]) -> PatternRegistry:
-        """The patterns that backends bring."""
+        """Build a registry of the patterns that backends bring."""
         return cls([(one.name, pattern) for one in backends for pattern in one.patterns()])
 
     def add_backend_pattern(self, backend: str, pattern: KernelPattern) -> None:
-        """Let a backend run a pattern."""
+        """Add a pattern of a backend."""
         self.patterns.append((backend, pattern))
 
     def add_backend_pattern_rule(self, rule: PatternRule) -> None:
-        """Let a backend run whatever a rule makes."""
+        """Add a rule that makes the patterns of a backend."""
         self.rules.append(rule)
 
 
 def post_dominators(graph: Mapping[bytes, Term], outputs: Sequence[bytes]) -> dict[bytes, bytes]:
-    """Each term's immediate post-dominator; none for what reaches outputs in separate ways.
+    """Return each term's immediate post-dominator; a term with separate paths to outputs has none.
 
     Args:
         graph: the terms that run, operands first.
-        outputs: of the graph.
+        outputs: outputs of the graph.
     """
     end = b""
     readers: dict[bytes, set[bytes]] = {key: set() for key in graph}
@@ -133,13 +133,13 @@ def grown(
     outputs: Sequence[bytes],
     known: Mapping[bytes, Term],
 ) -> list[tuple[bytes, frozenset[bytes]]]:
-    """The patterns that a rule makes: their last term, and all their terms.
+    """Return the patterns that a rule makes, each as its last term and all its terms.
 
     Args:
-        rule: of a backend.
+        rule: the rule of a backend.
         graph: the terms that run, operands first.
-        outputs: of the graph.
-        known: these, inputs and constants.
+        outputs: outputs of the graph.
+        known: the terms that run, inputs and constants.
     """
     ends = post_dominators(graph, outputs)
     readers: dict[bytes, list[bytes]] = {key: [] for key in graph}

@@ -1,9 +1,9 @@
-"""Kernels of a graph on the streams of a device: what level ``streams`` costs.
+"""Kernels of a graph on the streams of a device, as level ``streams`` prices them.
 
 Kernels are assigned to streams as Nimble does it (`eqsat_opt.runtime.plan.streams`), and the device
-is simulated (`eqsat_opt.runtime.plan.simulation`). Where waiting for one another costs more than
-the streams gain, they begin where they begin first, on as many streams as end first, or stay on one
-stream.
+is simulated (`eqsat_opt.runtime.plan.simulation`). Waiting may cost more than the streams gain. So
+list schedules on several numbers of streams and a single stream are simulated too, and the
+assignment whose last kernel ends first is taken.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ __all__ = ["Placed", "StreamDevice", "Streams", "eager", "waiting"]
 
 
 class StreamDevice(Protocol):
-    """What a device has that runs streams: a profile, or the cores of this processor."""
+    """A device that runs streams: a profile, or the cores of this processor."""
 
     @property
     def streams(self) -> Figure:
-        """Beyond which more bring nothing."""
+        """The number of streams beyond which more gain nothing."""
 
     @property
     def launch_us(self) -> Figure:
-        """Of the time of a kernel, what does not use the device."""
+        """The part of a kernel's time in which it does not use the device."""
 
     @property
     def event_us(self) -> Figure:
-        """What waiting for an event of another stream adds."""
+        """Time that waiting for an event of another stream adds."""
 
     def load(self, kernel: Kernel, algorithm: str = "direct", *, workspace_bytes: int = 0) -> Load:
-        """What a kernel of literal sizes asks of the device; its width is read."""
+        """Return the load of a kernel of literal sizes on the device; only its width is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Placed:
     """Kernels on streams, numbered as they were given.
 
     Attributes:
-        schedule: of them.
+        schedule: schedule of the kernels.
         makespan_us: when the last one ends.
     """
 
@@ -61,7 +61,7 @@ class Streams:
     """The streams of one device.
 
     Attributes:
-        profile: of the device.
+        profile: the device.
     """
 
     profile: StreamDevice
@@ -69,10 +69,10 @@ class Streams:
 
     @classmethod
     def of(cls, profile: StreamDevice | None) -> Streams:
-        """Those of a device.
+        """Build the streams of a device.
 
         Raises:
-            OptionError: there is none.
+            OptionError: there is no device.
         """
         if profile is None:
             raise OptionError(
@@ -81,11 +81,11 @@ class Streams:
         return cls(profile)
 
     def load(self, kernel: Kernel | None, quoted: Quoted | None) -> Load:
-        """What a kernel of literal sizes asks of the device; nothing if it takes no time.
+        """Return the load of a kernel of literal sizes on the device; empty if it takes no time.
 
         Args:
-            kernel: ``None`` for one of which nothing is known: it takes the whole device.
-            quoted: how it runs, and its time; ``None`` for what does not run.
+            kernel: the kernel; ``None`` for an unknown one, which takes the whole device.
+            quoted: its implementation and time; ``None`` for a kernel that does not run.
         """
         time_us = 0.0 if quoted is None else quoted.metrics[TIME]
         if quoted is None or not time_us:
@@ -103,11 +103,11 @@ class Streams:
         return Load(launch_us, time_us - launch_us, width)
 
     def place(self, loads: Sequence[Load], reads: Sequence[Sequence[int]]) -> Placed:
-        """The streams of kernels and when they end.
+        """Assign kernels to streams, and simulate when they end.
 
         Args:
-            loads: of each kernel.
-            reads: of each, the numbers of those that it reads, which stand before it.
+            loads: load of each kernel.
+            reads: for each kernel, the numbers of the kernels that it reads, which precede it.
         """
         edges, event_us = waiting(loads, reads), self.profile.event_us.value
         running = [n for n, load in enumerate(loads) if load.time_us]
@@ -134,11 +134,11 @@ class Streams:
 def eager(
     times_us: Sequence[float], edges: Sequence[tuple[int, int]], most: int, event_us: float
 ) -> Schedule:
-    """Each kernel where it begins first, events and all: what has most behind it before others.
+    """Schedule each kernel on the stream where it begins first, waiting for events included.
 
-    List scheduling by upward rank (HEFT: Topcuoglu et al., IEEE TPDS 2002) on at most ``most``
-    streams that are all alike. Unlike Nimble it leaves two kernels on one stream where an event
-    would cost more.
+    The kernel with the longest chain of work after it goes first: list scheduling by upward rank
+    (HEFT: Topcuoglu et al., IEEE TPDS 2002) on at most ``most`` equal streams. Unlike Nimble it
+    leaves two kernels on one stream where an event would cost more.
     """
     n = len(times_us)
     before: list[list[int]] = [[] for _ in range(n)]
@@ -165,9 +165,9 @@ def eager(
 
 
 def waiting(loads: Sequence[Load], reads: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Which kernels wait for which, (first, second); none for what takes no time.
+    """Return the pairs (first, second) of kernels where the second waits for the first.
 
-    What reads such a kernel waits for what it reads.
+    A kernel that takes no time is in no pair: its readers wait for the kernels that it reads.
     """
     behind: list[tuple[int, ...]] = []
     edges = []
@@ -181,7 +181,7 @@ def waiting(loads: Sequence[Load], reads: Sequence[Sequence[int]]) -> list[tuple
 
 
 def _with_idle(found: Schedule, running: Sequence[int], reads: Sequence[Sequence[int]]) -> Schedule:
-    """The same schedule with kernels that take no time, each after the last that it reads."""
+    """Add the kernels that take no time to a schedule, each after the last kernel that it reads."""
     n = len(reads)
     stream, rank = [0] * n, [-1] * n
     waits: list[tuple[int, ...]] = [()] * n

@@ -1,15 +1,16 @@
-"""The cheapest kernels of a graph: what level ``kernels`` costs.
+"""The cheapest kernels of a graph, as level ``kernels`` prices them.
 
 Every value that is an output or is read by a kernel needs a kernel that computes it; values inside
 a kernel need none of their own. Terms that no kernel covers together are independent of each other,
 so the graph falls into regions, and the least cost is the sum of theirs. Within a region, values
-are decided from the last to the first: what matters of the decisions so far is which earlier values
-they read, the frontier of Collage's dynamic program (Jeon et al., 2022, §5.1). Unlike there, a
-value may be computed twice, as an extraction may choose it; so both agree where there are no rules.
+are decided from the last to the first. The only relevant result of the decisions so far is the set
+of earlier values that they read, the frontier of Collage's dynamic program (Jeon et al., 2022,
+§5.1). Unlike in Collage, a value may be computed twice, as an extraction may choose it; so the
+cover and the extraction agree where there are no rules.
 
 After a substitution only the regions around it are solved again.
 
-It is long because one dynamic program has all its transitions side by side.
+The module is long because one dynamic program has all its transitions side by side.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class Way:
 
     Attributes:
         root: key of the value.
-        reads: keys of what it reads and what runs.
-        covers: keys of the values that it computes, those inside among them.
-        row: what it costs; that of the way to run it which is best by itself.
-        kernel: what it computes; ``None`` for what is not priced.
-        operands: keys of its operands, constants too.
+        reads: keys of the operands that need a kernel.
+        covers: keys of all values that it computes, inner ones included.
+        row: price of the way to run it that is best by itself.
+        kernel: the computation; ``None`` for a kernel that is not priced.
+        operands: keys of its operands, constants included.
     """
 
     root: bytes
@@ -71,7 +72,7 @@ class Way:
 
 
 class _TermClasses:
-    """The terms of a search as classes of one e-node each, numbered as they are met."""
+    """The terms of a search as classes of one e-node each, numbered in order of first use."""
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
@@ -86,7 +87,7 @@ class _TermClasses:
         self._number: dict[bytes, int] = {}
 
     def number(self, term: Term) -> int:
-        """Of a term, and of all below it."""
+        """Return the number of a term, and number all terms below it."""
         known = self._number.get(term.key)
         if known is not None:
             return known
@@ -118,11 +119,11 @@ class _TermClasses:
         self._children.append(tuple(self._number[c] for c in term.operands))
 
     def children(self, node: int) -> tuple[int, ...]:
-        """Operands of a term."""
+        """Return the operands of a term."""
         return self._children[node]
 
     def scalar(self, cls: int) -> float | None:
-        """The value of a uniform constant."""
+        """Return the value of a uniform constant; ``None`` for other terms."""
         return self._terms.scalar(self._terms.known[self.key[cls]])
 
 
@@ -130,13 +131,13 @@ class Covering:
     """Kernels of the terms of one search on one device."""
 
     def __init__(self, terms: Terms, backends: Sequence[Backend], *, joins: bool = True) -> None:
-        """For the prices of ``terms``.
+        """Collect the patterns of backends.
 
         Args:
-            terms: of the search.
-            backends: whose patterns are kernels.
-            joins: whether a contraction may be fused with what another kernel computes, a residual
-                connection for instance, and so has to wait for it.
+            terms: terms of the search, with their prices.
+            backends: backends whose patterns are kernels.
+            joins: whether a contraction may be fused with a value that another kernel computes, a
+                residual connection for instance, and so has to wait for it.
 
         Raises:
             OptionError: the objective is no sum, so that kernels cannot be chosen one by one.
@@ -158,11 +159,11 @@ class Covering:
                 self._pairs.update(_pairs(one.pattern))
 
     def may_cover(self, reader: Term, operand: Term) -> bool:
-        """Whether a kernel may compute two terms at once, one of which reads the other."""
+        """Return whether a kernel may compute two terms, of which one reads the other."""
         return (reader.op, operand.op) in self._pairs
 
     def ways(self, term: Term) -> tuple[Way, ...]:
-        """The kernels that compute a term, the plain operator among them."""
+        """Return the kernels that compute a term, the plain operator among them."""
         known = self._ways.get(term.key)
         if known is None:
             known = self._ways[term.key] = tuple(self._found(term))
@@ -206,7 +207,7 @@ class Covering:
         )
 
     def splits(self, source: bytes, slices: tuple[bytes, ...]) -> tuple[Way, ...]:
-        """The kernels that take a value apart into some of its Slices; a root is none of them."""
+        """Return the kernels that split a value into some of its Slices; their root is no Slice."""
         known = self._splits.get((source, slices))
         if known is None:
             known = self._splits[source, slices] = tuple(self._split(slices))
@@ -232,17 +233,17 @@ class Covering:
         return tuple(dict.fromkeys(key for key in keys if _computed(known[key])))
 
     def cover(self, graph: TermGraph, before: tuple[Cover, Rewritten] | None = None) -> Cover:
-        """The cheapest kernels of a graph.
+        """Return the cheapest kernels of a graph.
 
         Args:
             graph: the graph.
-            before: the cover of the graph before the substitution that led to this one.
+            before: the cover of the graph before, and the substitution that led to this one.
         """
         return Cover(self, graph, before)
 
 
 def _joins(kernel: Kernel) -> bool:
-    """Whether a contraction waits for values that it does not read itself."""
+    """Return whether a contraction waits for values that it does not read itself."""
     count, own = len(kernel.operands), set[int]()
     for step in kernel.steps:
         if get_op(step.op).kind == "contraction":
@@ -252,19 +253,19 @@ def _joins(kernel: Kernel) -> bool:
 
 
 def has_siblings(term: Term) -> bool:
-    """Whether one kernel may compute it and others on the same operands."""
+    """Return whether one kernel may compute the term and others on the same operands."""
     return term.op == "Slice" or application(term.op, term.attrs, term.operands) is not None
 
 
 def _pairs(pattern: Pattern) -> Iterator[tuple[str, str]]:
-    """The operators in a pattern, each with those that read it."""
+    """Yield the pairs of operators in a pattern of which the first reads the second."""
     for one in pattern.walk():
         for arg in one.args if isinstance(one, Apply) else ():
             yield from product(operators_of(one), operators_of(arg))
 
 
 def _computed(term: Term) -> bool:
-    """Whether something has to run for it."""
+    """Return whether a kernel has to run for a term."""
     return not term.const and term.op not in (INPUT, WEIGHT)
 
 
@@ -273,7 +274,7 @@ class _Region:
     """Values that kernels may cover together.
 
     Attributes:
-        keys: of them, operands first.
+        keys: keys of the values, operands first.
         ways: the best kernels.
     """
 
@@ -286,7 +287,7 @@ class Cover:
 
     Attributes:
         graph: the graph.
-        regions: by the key of each of their values.
+        regions: value to its region.
     """
 
     def __init__(
@@ -307,14 +308,14 @@ class Cover:
         kept = self._kept(*before) if before is not None else frozenset()
         self._solve([key for key in self._keys if key not in kept])
 
-    # What a substitution leaves as it is ----------------------------------------------------------
+    # Regions that a substitution leaves unchanged -------------------------------------------------
 
     def _kept(self, old: Cover, made: Rewritten) -> frozenset[bytes]:
-        """Take over the regions that have nothing to do with a change; the keys in them."""
+        """Take over the regions that a change does not affect; return the keys in them."""
         consts = self._covering.terms.known
         if any(consts[one].const != consts[made.moved[one]].const for one in made.consumed):
             return frozenset()
-        # What reads a change directly, and what may cover that.
+        # A change affects its direct readers, and terms that a kernel may cover with them.
         near = set(made.consumed)
         front = {reader for key in near for reader in old._readers.get(key, ())}
         while front:
@@ -332,7 +333,7 @@ class Cover:
         origin = {now: key for key, now in image.items() if key not in near}
         changed = {key for key in self._keys if key not in origin}
         lost = {key for key, now in image.items() if key in near or now not in self._rank}
-        # Values that are read by others now, or by fewer, may have to be computed or not.
+        # Values that have new readers, or fewer, may begin or cease to need a kernel.
         known = self._covering.terms.known
         touched = {c for key in changed for c in known[key].operands}
         stale = lost | {c for key in lost for c in known[key].operands}
@@ -403,7 +404,7 @@ class Cover:
                 self.regions[key] = region
 
     def _splits(self, keys: Sequence[bytes]) -> list[tuple[bytes, Way, list[bytes]]]:
-        """Neighbouring Slices of one value as one kernel, and what they are."""
+        """Return kernels of neighbouring Slices of one value, with their roots and Slices."""
         known, covering = self._covering.terms.known, self._covering
         sources = {known[key].operands[0] for key in keys if has_siblings(known[key])}
         found = []
@@ -417,7 +418,7 @@ class Cover:
         return found
 
     def _best(self, keys: Sequence[bytes]) -> _Region:
-        """The cheapest kernels of a region, operands first."""
+        """Return the cheapest kernels of a region, operands first."""
         own = set(keys)
         always = {
             key
@@ -452,7 +453,7 @@ class Cover:
             ways.append(way)
         return _Region(tuple(keys), tuple(ways))
 
-    # What it costs --------------------------------------------------------------------------------
+    # Costs ----------------------------------------------------------------------------------------
 
     @cached_property
     def ways(self) -> tuple[Way, ...]:
@@ -483,7 +484,7 @@ class Cover:
 
     @cached_property
     def length(self) -> int:
-        """Of the longest chain."""
+        """Length of the longest chain."""
         until: dict[bytes, int] = {}
         for way in self.ways:
             until[way.root] = way.row.length + max((until[c] for c in way.reads), default=0)
@@ -491,7 +492,7 @@ class Cover:
 
     @property
     def value(self) -> float:
-        """What is minimised."""
+        """The objective value."""
         valuation = self._covering.terms.prices.valuation
         return valuation.value(self.costs, self.length if valuation.needs_path else 0)
 
@@ -499,7 +500,7 @@ class Cover:
 def _renamed(
     region: _Region, image: Mapping[bytes, bytes], moved: Mapping[bytes, bytes]
 ) -> _Region:
-    """The same region after a substitution elsewhere."""
+    """Return the region with the keys that it has after a substitution elsewhere."""
 
     def now(key: bytes) -> bytes:
         return moved.get(key, key)

@@ -1,4 +1,4 @@
-"""Turns terms back into a graph, in which values keep the names of the original where they can."""
+"""Conversion of terms to a graph, in which values keep the names of the original where possible."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["decode", "decoded"]
 
 
 def decode(terms: Terms, graph: TermGraph) -> Graph:
-    """The graph that ``graph`` stands for, with the interface of the original."""
+    """Return the graph of some terms, with the interface of the original."""
     return decoded(terms, graph)[0]
 
 
 def decoded(terms: Terms, graph: TermGraph) -> tuple[Graph, Mapping[bytes, str]]:
-    """The same, and the name of each term's value."""
+    """Return the graph of some terms, with the interface of the original, and the terms' names."""
     decoder = _Decoder(terms, graph)
     return decoder.graph(), decoder.name_of
 
 
 class _Decoder:
-    """Gives every term of one graph a name and writes it as a node."""
+    """A writer that gives every term of one graph a name and writes it as a node."""
 
     def __init__(self, terms: Terms, graph: TermGraph) -> None:
         self.terms = terms

@@ -1,10 +1,10 @@
-"""How a search recognises a graph that it has seen.
+"""Keys by which a search recognises a graph that it has seen.
 
 The canonical key differs for any two graphs. TASO's hash (``Graph::hash`` in its source) adds up
 one number per node, which depends on the node's operator and on those of its producers; nodes of
 equal attributes and operand types share one operator. So two graphs collide where one rewrites a
-block and the other an equal block elsewhere, and the search loses one of them. It is here to
-reproduce what was published.
+block and the other an equal block elsewhere, and the search loses one of them. The hash is here to
+reproduce published results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TasoHash:
         self._parts: dict[bytes, int] = {}
 
     def __call__(self, graph: TermGraph, new: Mapping[bytes, Term]) -> int:
-        """The hash of a graph; ``new`` has its terms that are not among the known ones."""
+        """Return the hash of a graph; ``new`` has its terms that are not among the known ones."""
         total = 0
         for key in graph.order:
             part = self._parts.get(key)
@@ -48,7 +48,10 @@ class TasoHash:
         return self._known.get(key) or new[key]
 
     def _instance(self, term: Term, new: Mapping[bytes, Term]) -> bytes:
-        """What TASO takes for one operator: name, attributes, operand types; of a leaf its type."""
+        """Return the parts that identify an operator in TASO.
+
+        They are name, attributes and operand types, or the type of a leaf.
+        """
         if term.op in (INPUT, WEIGHT):
             return f"{term.op}{term.type}".encode()
         types = ",".join(str(self._term(c, new).type) for c in term.operands)

@@ -1,8 +1,8 @@
-"""Where rules apply, and what they make there.
+"""Matches of rules in graphs, and the terms that rules make there.
 
-The left side of a rule is one pattern per root. What a pattern binds at a term depends on nothing
-but that term, so it is found once; roots are then joined over the variables that they share. A
-rewrite, too, is made once and serves every graph in which its roots live.
+The left side of a rule is one pattern per root. The bindings of a pattern at a term depend on that
+term alone, so they are found once; roots are then joined over the variables that they share. A
+rewrite, too, is made once and serves every graph in which its roots are live.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ _Look = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Substitution:
-    """What one rule does at one place, whatever graph the place is in.
+    """The application of one rule at one place, in any graph that has this place.
 
     Attributes:
         rule: name of the directed rule.
-        number: of the rule, in the order in which they were given.
-        site: keys of the terms that the roots of its left side met; with `number`, what it is.
-        matched: keys of all terms that the left side met, its roots among them.
+        number: number of the rule, in the order in which they were given.
+        site: keys of the terms that match the roots of its left side; with `number`, the identity
+            of the substitution.
+        matched: keys of all terms that the left side matches, its roots among them.
         bound: keys of the values of its variables.
         consumed: keys of the terms that are replaced.
-        results: keys of what replaces them.
+        results: keys of the terms that replace them.
         made: terms of the right side, operands first; some may exist already.
-        is_plain: whether no result is built on a root and all keep their constness.
+        is_plain: whether no made term is or reads a replaced one, and each result is constant where
+            the replaced term is.
     """
 
     rule: str
@@ -60,14 +62,14 @@ class Substitution:
 
 @dataclass(frozen=True)
 class _Root:
-    """A root of a rule, and the operators that its operands may have; none stands for any."""
+    """A root of a rule, and the operators that each operand may have; an empty set allows any."""
 
     number: int
     index: int
     operands: tuple[frozenset[str], ...]
 
     def may_meet(self, operators: tuple[str, ...]) -> bool:
-        """Whether a closer look is worth it."""
+        """Return whether the operators of a term's operands fit the root."""
         return len(operators) == len(self.operands) and all(
             not wanted or found in wanted
             for wanted, found in zip(self.operands, operators, strict=True)
@@ -76,7 +78,10 @@ class _Root:
 
 @lru_cache(maxsize=4)
 def _indexed(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], Mapping[str, Sequence[_Root]]]:
-    """The rules in both directions, and their roots by operator: for all searches on one book."""
+    """Return the rules in both directions, and their roots by operator.
+
+    The index is cached, so all searches on one book share it.
+    """
     both = tuple(directed(rules))
     roots: dict[str, list[_Root]] = defaultdict(list)
     for number, rule in enumerate(both):
@@ -88,25 +93,24 @@ def _indexed(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], Mapping[str, Se
 
 
 class Matching:
-    """Finds the rewrites of one set of rules in graphs over one set of terms.
+    """An index of the rewrites of one set of rules in graphs over one set of terms.
 
     Attributes:
-        compared: how often a left side was to be compared with a term that its top operators fit,
-            answers that were remembered too: the work of a search does not depend on what others
-            have asked before.
+        compared: how often a left side was to be compared with a term that its top operators fit.
+            Cached answers count too: the work of a search does not depend on earlier searches.
     """
 
     def __init__(self, terms: Terms, rules: Sequence[Rule]) -> None:
         self.compared = 0
         self._terms = terms
         self._rules, self._roots = _indexed(tuple(rules))
-        # By number: rules whose matches depend on one term alone, and the others.
+        # Numbers of rules: matches of `_single` depend on one term alone, those of `_joint` do not.
         self._ordered = [[c for c in one.when if c.kind == "follows"] for one in self._rules]
         numbers = range(len(self._rules))
         self._depth = max((_depth(root) for rule in self._rules for root in rule.lhs), default=0)
         self._joint = [n for n in numbers if len(self._rules[n].lhs) > 1 or self._ordered[n]]
         self._single = frozenset(numbers).difference(self._joint)
-        # What a term looks like from above to the rules, or the roots of rules, that may meet it.
+        # Caches for the top of a term: the rules, or the roots of rules, that may match it.
         self._fitting: dict[_Look, list[int]] = {}
         self._fitting_roots: dict[_Look, list[tuple[int, int]]] = {}
         self._bound: dict[tuple[int, int, bytes], Binding[bytes] | None] = {}
@@ -115,7 +119,7 @@ class Matching:
         self._made: dict[tuple[int, tuple[bytes, ...]], Substitution | None] = {}
 
     def rewrites(self, graph: TermGraph) -> list[Substitution]:
-        """Every place in ``graph`` where a rule applies, by rule and then by place.
+        """List every place in ``graph`` where a rule applies, by rule and then by place.
 
         Rewrites of constants alone are left out: they cost nothing and change nothing that runs.
         """
@@ -134,7 +138,7 @@ class Matching:
         return found
 
     def around(self, graph: TermGraph, touched: Set[bytes]) -> list[Substitution]:
-        """The rewrites of ``graph`` that meet any of some terms, in the order of `rewrites`.
+        """List the rewrites of ``graph`` that meet any of some terms, in the order of `rewrites`.
 
         Only terms near these are compared with rules.
         """
@@ -160,7 +164,7 @@ class Matching:
         ]
 
     def at(self, number: int, site: Sequence[bytes], graph: TermGraph) -> Substitution | None:
-        """The rewrite of one rule at one place of ``graph``, in whatever order of its roots."""
+        """Return the rewrite of one rule at one place of ``graph``, with its roots in any order."""
         live = set(graph.order)
         if not live.issuperset(site):
             return None
@@ -183,7 +187,10 @@ class Matching:
         return None
 
     def _place(self, graph: TermGraph) -> Mapping[bytes, int]:
-        """Where terms stand: inputs and constants as in the original, all else as in ``graph``."""
+        """Return the positions of terms.
+
+        Inputs and constants have those of the original, other terms those of ``graph``.
+        """
         place = {**self._terms.rank}
         for key in graph.order:
             place.setdefault(key, len(place))
@@ -205,7 +212,7 @@ class Matching:
             self._made.clear()
 
     def _bind(self, number: int, index: int, key: bytes) -> Binding[bytes] | None:
-        """What a root of a rule binds at a term, which is computed in one way."""
+        """Return the binding of a root of a rule at a term, which is computed in one way."""
         return next(iter(match(self._rules[number].lhs[index], self._terms, key)), None)
 
     # One root -------------------------------------------------------------------------------------
@@ -227,7 +234,7 @@ class Matching:
     # Several roots --------------------------------------------------------------------------------
 
     def _fitting_at(self, term: Term) -> Sequence[tuple[int, int]]:
-        """Rules of several roots, and which of their roots may meet a term."""
+        """Return rules of several roots, and which of their roots may match a term."""
         if not term.operands:
             return ()
         look = self._look(term)
@@ -247,7 +254,7 @@ class Matching:
         return self._bound[where]
 
     def _at_several(self, live: Sequence[Term], place: Mapping[bytes, int]) -> list[Substitution]:
-        """Rewrites at terms of ``live``."""
+        """Return the rewrites by rules of several roots at terms of ``live``."""
         found: dict[int, list[list[Binding[bytes]]]] = {
             number: [[] for _ in self._rules[number].lhs] for number in self._joint
         }
@@ -264,9 +271,10 @@ class Matching:
         ]
 
     def _at_several_near(self, graph: TermGraph, near: Sequence[Term]) -> list[Substitution]:
-        """Rewrites with a root among some terms of a graph.
+        """Return the rewrites by rules of several roots with a root among some terms of a graph.
 
-        Another root that shares a variable is looked for above its value alone.
+        Another root that shares a variable is matched only at terms above the value of the
+        variable.
         """
         pivots: dict[int, dict[int, list[Binding[bytes]]]] = defaultdict(lambda: defaultdict(list))
         for term in near:
@@ -295,7 +303,7 @@ class Matching:
         graph: TermGraph,
         readers: Mapping[bytes, Sequence[bytes]],
     ) -> list[list[Binding[bytes]]]:
-        """For each root of a rule the bindings that may go with some of other roots, and these."""
+        """Return each root's given bindings and those that may join ones of other roots."""
         lhs, found = self._rules[number].lhs, []
         for index, root in enumerate(lhs):
             own = {one.root: one for one in pivots.get(index, ())}
@@ -336,7 +344,7 @@ class Matching:
     def _independent(
         self, number: int, parts: tuple[Binding[bytes], ...], place: Mapping[bytes, int]
     ) -> Substitution | None:
-        """The rewrite, unless an operand is computed from a root: that would be a cycle."""
+        """Return the rewrite, unless an operand is computed from a root: that would be a cycle."""
         targets = {part.root for part in parts}
         first = min(place[key] for key in targets)
         if len(parts) > 1:
@@ -399,7 +407,7 @@ class Matching:
 
 
 class _Builder:
-    """Terms of a right side."""
+    """A builder of the terms of a right side."""
 
     def __init__(
         self,
@@ -431,12 +439,12 @@ class _Builder:
 
 
 def _depth(pattern: Pattern) -> int:
-    """How many operators lie between the root of a pattern and a variable, the root included."""
+    """Return the number of operators from the root of a pattern to its deepest variable."""
     return 1 + max(map(_depth, pattern.args), default=0) if isinstance(pattern, Apply) else 0
 
 
 def _anchored(root: Pattern, other: Pattern) -> Iterator[tuple[str, int]]:
-    """Variables of another root, and how far below this one they are."""
+    """Yield the variables shared with another root, and their depth below this one."""
     shared = other.variables()
     front, depth = [root], 0
     while front:

@@ -1,4 +1,4 @@
-"""Parts of a graph as graphs of their own, and the whole made of parts again."""
+"""Parts of a graph as graphs of their own, and whole graphs rebuilt from parts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from eqsat_opt.lab.search.rewriting.terms import OUTPUT, TermGraph, Terms
 __all__ = ["Part", "part_of", "running_values", "whole_of"]
 
 Part = Graph
-"""Some nodes of a graph; its inputs are what they read, its outputs what others read of them."""
+"""Some nodes of a graph; its inputs are the values that they read, its outputs those that others
+read."""
 
 
 def running_values(terms: Terms, graph: TermGraph) -> dict[bytes, tuple[bytes, ...]]:
-    """The operators that run, each with those that it reads, operands first."""
+    """Return the operators that run, each with those that it reads, operands first."""
     known = terms.known
     found: dict[bytes, tuple[bytes, ...]] = {}
     for key in graph.order:
@@ -28,10 +29,10 @@ def running_values(terms: Terms, graph: TermGraph) -> dict[bytes, tuple[bytes, .
 
 
 def part_of(graph: Graph, inside: Collection[str]) -> Part:
-    """Some nodes as a graph, with all constants that they read.
+    """Return some nodes as a graph, with all constants that they read.
 
     Args:
-        graph: the whole.
+        graph: the whole graph.
         inside: the first outputs of the nodes, none of which reads another part that reads them.
     """
     own = set(inside)
@@ -66,11 +67,11 @@ def part_of(graph: Graph, inside: Collection[str]) -> Part:
 
 
 def whole_of(graph: Graph, parts: Sequence[tuple[Part, Part]]) -> Graph:
-    """A graph whose parts are replaced.
+    """Build a graph whose parts are replaced.
 
     Args:
-        graph: the whole.
-        parts: each as it was and as it is now, none reading a later one; all that runs in them.
+        graph: the whole graph.
+        parts: each part before and after; none reads a later one, and all that runs is in them.
     """
     writer = GraphWriter(graph)
     now: dict[str, str] = {name: name for name in graph.inputs}
@@ -78,7 +79,7 @@ def whole_of(graph: Graph, parts: Sequence[tuple[Part, Part]]) -> Graph:
         writer.constant(name, handle)
         now[name] = name
     constant, known = set(graph.constants), dict[str, Node]()
-    for node in graph.nodes:  # what is known at compile time belongs to no part
+    for node in graph.nodes:  # nodes known at compile time are in no part
         if node.op != OPAQUE and constant.issuperset(node.reads):
             constant.update(node.outputs)
             known[node.output] = node
@@ -102,7 +103,7 @@ def whole_of(graph: Graph, parts: Sequence[tuple[Part, Part]]) -> Graph:
             if name in known and _computes_as(written, known[name]):
                 inner[name] = name
                 continue
-            # A value that a rule made may have the name of what it stands for.
+            # A value that a rule made may have the name of the value that it replaces.
             inner[name] = name if name in kept and name not in known else writer.fresh(name)
             written = replace(written, outputs=(inner[name],))
             writer.node(written, after.types[name])

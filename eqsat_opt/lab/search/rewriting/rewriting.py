@@ -1,4 +1,4 @@
-"""Evaluates rewrites of one graph, and applies them.
+"""Evaluation and application of rewrites of one graph.
 
 A rewrite gives new keys to its roots and to all that reads them. The cost of the new graph follows
 from the terms that the rewrite adds and those that nothing reads any more; the other terms only get
@@ -23,11 +23,11 @@ _REMEMBERED = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a graph would be after a rewrite.
+    """The evaluation of a graph after a rewrite.
 
     Attributes:
-        key: canonical.
-        value: what is minimised.
+        key: canonical key.
+        value: objective value.
         size: number of operators that run.
     """
 
@@ -44,7 +44,7 @@ class Rewritten:
         graph: the graph.
         new: those of its terms that were not known before.
         moved: key before to key after, of the roots and of all that depends on them.
-        consumed: the roots.
+        consumed: keys of the replaced roots.
     """
 
     graph: TermGraph
@@ -54,7 +54,7 @@ class Rewritten:
 
 
 def rewritten(terms: Terms, graph: TermGraph, rewrite: Substitution) -> Rewritten:
-    """The graph after ``rewrite``; its terms are not added to ``terms``."""
+    """Return the graph after ``rewrite``; its terms are not added to ``terms``."""
     known = terms.known
     new = {term.key: term for term in rewrite.made}
     moved = dict(zip(rewrite.consumed, rewrite.results, strict=True))
@@ -99,13 +99,13 @@ class Workbench:
         self._room = _REMEMBERED
 
     def apply(self, rewrite: Substitution) -> TermGraph:
-        """The graph after ``rewrite``, whose terms are added to those of the search."""
+        """Return the graph after ``rewrite``, and add its terms to those of the search."""
         made = rewritten(self._terms, self.graph, rewrite)
         self._terms.remember(made.new.values())
         return made.graph
 
     def attempt(self, rewrite: Substitution) -> Trial:
-        """Key, cost and size of the graph after ``rewrite``, without building it."""
+        """Compute key, cost and size of the graph after ``rewrite``, without building it."""
         if rewrite.is_plain:
             trial = self._moved(rewrite)
             if trial is not None:
@@ -114,16 +114,16 @@ class Workbench:
         return Trial(graph.key, self._valuation.value(graph.costs, graph.length), graph.size)
 
     def _chains(self) -> list[int]:
-        """The length of the longest chain that ends at each position."""
+        """Return the length of the longest chain that ends at each position."""
         until: list[int] = []
         for term, operands in zip(self._live, self._operands, strict=True):
             until.append(term.row.length + max([until[c] for c in operands], default=0))
         return until
 
-    # What a rewrite moves -------------------------------------------------------------------------
+    # Terms that a rewrite moves -------------------------------------------------------------------
 
     def _cone(self, roots: tuple[int, ...]) -> list[int]:
-        """Positions of all terms that depend on the roots, operands first."""
+        """Return the positions of all terms that depend on the roots, operands first."""
         cone = self._cones.get(roots)
         if cone is None:
             readers = self._readers
@@ -141,7 +141,7 @@ class Workbench:
         return cone
 
     def _moved(self, rewrite: Substitution) -> Trial | None:
-        """The trial where no two terms become equal; ``None`` where some do."""
+        """Return the trial where no two terms become equal; ``None`` where some do."""
         place = self._place
         roots = tuple([place[key] for key in rewrite.consumed])
         if self._has_doubles(roots, rewrite.results):
@@ -181,7 +181,7 @@ class Workbench:
         results: Sequence[bytes],
         made: Mapping[bytes, Term],
     ) -> int:
-        """Of the longest chain after a rewrite: of what moves, new chains are followed."""
+        """Return the longest chain's length after a rewrite; only moved terms are recomputed."""
         until, place, live, operands = self._until.copy(), self._place, self._live, self._operands
         born: dict[bytes, int] = {}
 
@@ -198,7 +198,7 @@ class Workbench:
         return max([until[i] for i in self._outputs])
 
     def _has_doubles(self, roots: Sequence[int], results: Sequence[bytes]) -> bool:
-        """Whether two operands of some operator become one value, so that it reads fewer bytes."""
+        """Return whether two operands of an operator become one, so that it reads fewer bytes."""
         if len(set(results)) < len(results):
             return True
         for root, key in zip(roots, results, strict=True):
@@ -210,7 +210,7 @@ class Workbench:
     def _balance(
         self, roots: Sequence[int], results: Sequence[bytes], made: dict[bytes, Term]
     ) -> tuple[tuple[int, ...], int]:
-        """Costs and size of the graph with what is added, less what nothing reads any more."""
+        """Return costs and size of the graph with added terms and without those no longer read."""
         place, live = self._place, self._live
         gained: dict[int, int] = {}
         rows = [self.graph.costs]

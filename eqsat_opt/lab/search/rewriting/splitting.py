@@ -1,10 +1,10 @@
-"""Cuts a graph into parts that few substitutions span (MetaFlow, §4.3, Algorithm 2).
+"""Splits of a graph into parts that few substitutions span (MetaFlow, §4.3, Algorithm 2).
 
 The capacity of a node is the number of substitutions that a cut through it would disable. The paper
 names no source and no sink and does not ask for balance, so it may peel off one node at a time.
-Here each cut parts the first nodes of a topological order from the last ones, with a stretch
-between them in which the minimum vertex cut is free to lie; of several stretches the cut of least
-capacity is taken, and of equal ones the more balanced. A node of the cut goes with the first part.
+Here each cut separates the first nodes of a topological order from the last ones, with a stretch
+between them in which the minimum vertex cut is free. The cut of least capacity of several stretches
+is taken, and the more balanced of equal ones. A node of the cut goes with the first part.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CUTS = 12
 def split(
     operands: Mapping[Node, Sequence[Node]], capacity: Mapping[Node, int], size: int
 ) -> list[list[Node]]:
-    """Parts of at most ``size`` nodes, each in the order given, none reading a later part.
+    """Return parts of at most ``size`` nodes, each in the order given, none reading a later part.
 
     Args:
         operands: node to the nodes that it reads, operands first; others than its keys are ignored.
         capacity: node to the number of substitutions that it would disable as part of a cut.
-        size: of a part, at most; at least 1.
+        size: number of nodes of a part, at most; at least 1.
     """
     nodes = list(operands)
     if len(nodes) <= size:
@@ -57,15 +57,16 @@ def minimum_cut(
     first: set[Node],
     last: set[Node],
 ) -> tuple[int, set[Node]]:
-    """The least capacity of nodes without which ``last`` reads nothing of ``first``.
+    """Return the least capacity of nodes without which ``last`` reads nothing of ``first``.
 
-    A node of ``last`` is never cut. What is before the cut is closed: it reads nothing behind it.
+    A node of ``last`` is never cut. The nodes before the cut are closed: they read nothing behind
+    it.
 
     Args:
-        operands: node to those that it reads, all of them keys, operands first.
-        capacity: of nodes; that of one without substitutions counts less than any other.
+        operands: node to the nodes that it reads, all of them keys, operands first.
+        capacity: capacity of each node; a node without substitutions counts less than any other.
         first: nodes before the cut, or in it.
-        last: nodes behind it, none of them in ``first``.
+        last: nodes behind the cut, none of them in ``first``.
 
     Returns:
         The capacity, in which a substitution counts one more than there are nodes and a node
@@ -75,8 +76,8 @@ def minimum_cut(
     count = len(number)
     source, sink = 2 * count, 2 * count + 1
     endless = (count + 1) * (sum(capacity[node] for node in number) + count + 1)
-    # Each node is an arc from where it is computed to where it is read. Arcs back without a limit
-    # keep what is before the cut closed.
+    # Each node is an arc from the point where it is computed to the point where it is read. Arcs
+    # back without a limit keep the nodes before the cut closed.
     arcs: list[tuple[int, int, int]] = []
     for node, i in number.items():
         limit = endless if node in last else capacity[node] * (count + 1) or 1

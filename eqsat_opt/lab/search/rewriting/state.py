@@ -13,20 +13,20 @@ from eqsat_opt.lab.search.rewriting.terms import TermGraph, Terms
 __all__ = ["Identity", "Site", "State"]
 
 Site = tuple[int, tuple[bytes, ...]]
-"""What a substitution is: the number of its rule, and where the roots of the left side are."""
+"""Identity of a substitution: number of its rule, and terms that the left side's roots match."""
 
 Identity = tuple[int, int]
-"""What a node is: the number of the step that created it, and its place in that graph."""
+"""Identity of a node: number of the step that created it, and its place in that graph."""
 
 
 class State:
     """A graph that is built when its terms are asked for.
 
     Attributes:
-        key: canonical; two states of one key have one graph.
-        value: what is minimised.
+        key: canonical key; two states of one key have one graph.
+        value: objective value.
         size: number of operators that run.
-        length: number of substitutions.
+        length: number of substitutions from the original.
         parent, step: the state before, and the last substitution; ``None`` for the original.
     """
 
@@ -62,24 +62,24 @@ class State:
 
     @cached_property
     def bench(self) -> Workbench:
-        """For trials of substitutions."""
+        """The index for trials of substitutions."""
         return Workbench(self._terms, self.graph)
 
     def forget(self) -> None:
-        """Let go of what can be computed again, when its substitutions have been tried."""
+        """Drop caches that can be rebuilt, after the substitutions of the graph have been tried."""
         for name in ("bench", "_made"):
             self.__dict__.pop(name, None)
 
     @property
     def moved(self) -> Mapping[bytes, bytes]:
-        """Key before the last substitution to key after, of all terms that have another one now."""
+        """Key before the last substitution to key after, for all terms whose key it changed."""
         return self._made.moved
 
     @cached_property
     def identities(self) -> Mapping[bytes, Identity]:
         """Key to identity: a node keeps it while substitutions below give it other operands.
 
-        Of nodes that become equal the older one stays.
+        Where nodes become equal, the identity of the oldest one stays.
         """
         order = self.graph.order
         found: dict[bytes, Identity] = {}
@@ -94,18 +94,18 @@ class State:
         return found
 
     def image(self, site: Site) -> Site:
-        """Where the last substitution has moved a site of the graph before."""
+        """Return a site of the graph before as the last substitution has moved it."""
         number, keys = site
         return number, tuple(self._made.moved.get(key, key) for key in keys)
 
     def images(self, sites: Iterable[Site]) -> Iterator[Site]:
-        """The same of several, without what no longer lives."""
+        """Return sites as the last substitution has moved them, without those no longer live."""
         live = set(self.graph.order)
         return (one for one in map(self.image, sites) if live.issuperset(one[1]))
 
     @property
     def touched(self) -> frozenset[bytes]:
-        """Terms that the last substitution made, or that something else has become equal to."""
+        """Terms that the last substitution made, or to which it made other terms equal."""
         assert self.parent is not None
         assert self.step is not None
         before, images = set(self.parent.graph.order), set[bytes]()
@@ -114,7 +114,7 @@ class State:
             if key not in self.step.consumed and (image in images or image in before):
                 met.add(image)
             images.add(image)
-        if not self.step.is_plain:  # what is known at compile time has changed; rules ask for that
+        if not self.step.is_plain:  # the set of constants has changed, on which rules may depend
             met |= images
         return frozenset(met)
 

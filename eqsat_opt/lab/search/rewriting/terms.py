@@ -1,8 +1,8 @@
 """Graphs as sets of terms that are named by their canonical keys.
 
 A term is one operator on operands given by key, so equal expressions are one term, in one graph and
-between graphs. What a graph costs, and where single-root rules match in it, depends on its terms
-alone; so graphs that share most of their terms share most of the work.
+between graphs. The cost of a graph and its matches of single-root rules depend on its terms alone;
+so graphs that share most of their terms share most of the work.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ class Term:
     """One operator on operands.
 
     Attributes:
-        key: canonical.
-        op: of the registry, :data:`~eqsat_opt.ir.graph.graph.OPAQUE`, or one of this module's.
+        key: canonical key.
+        op: operator of the registry, :data:`~eqsat_opt.ir.graph.graph.OPAQUE`, or one of this
+            module's.
         attrs: all attributes; the number of an input, weight, opaque node or result.
         operator: key of operator and attributes.
-        operands: their keys.
-        type: of the value; that of an opaque node, which is a tuple, is not a tensor type.
-        const: whether it is known at compile time.
-        row: what it costs as a kernel of its own.
+        operands: keys of the operands.
+        type: type of the value; that of an opaque node, which is a tuple, is not a tensor type.
+        const: whether the value is known at compile time.
+        row: price of the term as a kernel of its own.
         label: name of the value in the graph it came from, if there is one.
-        sources: names of the original nodes that it stands for.
+        sources: names of the original nodes that it replaces.
         rules: names of the rules that made it.
     """
 
@@ -70,7 +71,7 @@ class Term:
 
     @property
     def runs(self) -> bool:
-        """Whether it is an operator that runs with the model."""
+        """Whether the term is an operator that runs with the model."""
         return not self.const and self.op not in (INPUT, OUTPUT)
 
 
@@ -79,11 +80,11 @@ class TermGraph:
     """A graph: its outputs, and all that they need.
 
     Attributes:
-        key: canonical; two graphs with one key are the same.
+        key: canonical key; two graphs with one key are the same.
         outputs: keys in interface order.
         order: keys of all terms, operands first, in an order that depends on the graph alone.
         costs: sums over the terms, by column.
-        length: of the longest chain; 0 where the objective reads none.
+        length: length of the longest chain; 0 where the objective reads none.
         size: number of operators that run.
     """
 
@@ -104,8 +105,8 @@ class Terms:
     """All terms of one search, and the original that they go back to.
 
     Attributes:
-        original: gives the interface, the leaves and the opaque nodes.
-        prices: of operators.
+        original: the original graph, with the interface, the leaves and the opaque nodes.
+        prices: prices of operators.
         known: key to term.
         rank: position of each input and constant in the original.
     """
@@ -125,7 +126,7 @@ class Terms:
     # From a graph ---------------------------------------------------------------------------------
 
     def start(self) -> TermGraph:
-        """The original as terms."""
+        """Return the original as terms."""
         graph = self.original
         for index, name in enumerate(graph.inputs):
             self._leaf(INPUT, name, input_key(index, graph.types[name]), const=False)
@@ -171,7 +172,7 @@ class Terms:
             operands=operands,
             type=OtherType("results"),
             const=False,
-            # An Identity stands where one value has two wanted names.
+            # An Identity node gives one value a second required name.
             row=self.prices.free if _renames(node) else self._price(OPAQUE, (), ()),
         )
         self._opaque.append(node)
@@ -196,14 +197,14 @@ class Terms:
     # New terms ------------------------------------------------------------------------------------
 
     def operator(self, op: str, attrs: Attrs) -> bytes:
-        """The key of an operator of the registry."""
+        """Return the key of an operator of the registry."""
         known = self._operators.get((op, attrs))
         if known is None:
             known = self._operators[(op, attrs)] = operator_key(op, attrs)
         return known
 
     def kernel(self, term: Term) -> Kernel | None:
-        """The kernel of one operator that runs; ``None`` for one of which nothing is known."""
+        """Return the kernel of one operator that runs; ``None`` for an unknown operator."""
         operands = [self.known[key] for key in term.operands]
         if not is_known(term.op):
             return None
@@ -224,7 +225,7 @@ class Terms:
         sources: tuple[str, ...] = (),
         rules: tuple[str, ...] = (),
     ) -> Term:
-        """The term of a registry operator: the known one, or a new one that is not added.
+        """Return the term of a registry operator: the known one, or a new one that is not added.
 
         Raises:
             IllTyped: the operator is not defined on these operands.
@@ -261,7 +262,7 @@ class Terms:
         return known
 
     def moved(self, term: Term, operands: Sequence[Term]) -> Term:
-        """The same operator on other operands of the same types; the term is not added."""
+        """Return the same operator on other operands of the same types; the term is not added."""
         keys = tuple([operand.key for operand in operands])
         is_registered = term.op not in (OPAQUE, OUTPUT)
         const, row = term.const, term.row
@@ -288,7 +289,7 @@ class Terms:
     def graph(
         self, outputs: tuple[bytes, ...], more: Mapping[bytes, Term] | None = None
     ) -> TermGraph:
-        """The graph that computes ``outputs``; ``more`` has terms beyond those of the search."""
+        """Return the graph that computes ``outputs``; ``more`` are terms not in the search."""
         known, new = self.known, more or {}
         order: list[bytes] = []
         done: set[bytes] = set()
@@ -319,7 +320,7 @@ class Terms:
         )
 
     def _length(self, order: Iterable[bytes], more: Mapping[bytes, Term]) -> int:
-        """Of the longest chain."""
+        """Return the length of the longest chain."""
         until: dict[bytes, int] = {}
         for key in order:
             term = self.known.get(key) or more[key]
@@ -332,17 +333,17 @@ class Terms:
             self.known.setdefault(term.key, term)
 
     def scalar(self, term: Term) -> float | None:
-        """The value of a small constant that is uniform."""
+        """Return the value of a small constant that is uniform; ``None`` for other terms."""
         if term.op != WEIGHT:
             return None
         if term.key not in self._scalars:
             self._scalars[term.key] = uniform_value(self.original.constants[term.label])
         return self._scalars[term.key]
 
-    # What has values ------------------------------------------------------------------------------
+    # The interface of a host of patterns ----------------------------------------------------------
 
     def enodes(self, value: bytes, op: str) -> tuple[Enode[bytes], ...]:
-        """The term of a key; a uniform constant as a literal."""
+        """Return the term of a key if the operator fits; a uniform constant is a literal."""
         enode = self._enodes.get(value)
         if enode is None:
             term = self.known[value]
@@ -353,25 +354,25 @@ class Terms:
         return (enode,) if is_a(enode.op, op) else ()
 
     def type(self, value: bytes) -> ValueType:
-        """Its type."""
+        """Return the type of a value."""
         return self.known[value].type
 
     def is_const(self, value: bytes) -> bool:
-        """Whether it is known at compile time."""
+        """Return whether a value is known at compile time."""
         return self.known[value].const
 
     @property
     def names(self) -> Mapping[bytes, str]:
-        """Key to name of the original's values; of several names the first."""
+        """Key to name of the original's values; the first of several names."""
         found: dict[bytes, str] = {}
         for name, key in self._values.items():
             found.setdefault(key, name)
         return found
 
     def leaf_name(self, term: Term) -> str:
-        """The name of an input or a constant."""
+        """Return the name of an input or a constant."""
         return self._leaves[term.index]
 
     def opaque_node(self, term: Term) -> Node:
-        """The node of an opaque term."""
+        """Return the node of an opaque term."""
         return self._opaque[term.index]
