@@ -1,4 +1,4 @@
-"""Typed errors: each message is one line for a person and says what to do next."""
+"""Typed errors, each with a message of one line that suggests what to do next."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ __all__ = [
 
 
 def escaped(text: str) -> str:
-    """Control characters as escapes, so that names from files cannot control a terminal."""
+    """Replace control characters by escapes, so that names from files cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def printable(text: str) -> str:
-    """The same on one line."""
+    """Return a text on one line, with control characters as escapes."""
     return escaped(" ".join(text.split()))
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, in the words of the system."""
+    """Return the text of an error: the operating system's, else its message, else its type."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def or_nearest(name: str, known: Iterable[str]) -> str:
-    """What can be given instead of an unknown name: all, and the one that is near, if one is."""
+    """Return a hint for an unknown name: all known names, and a similar one if there is one."""
     from difflib import get_close_matches  # errors are imported by everything
 
     names = list(known)
@@ -119,7 +119,7 @@ class SymbolicSizes(EqsatError, ValueError):
 
 
 class InternalError(EqsatError):
-    """A stage of this package failed for a reason of its own, and the user is strict."""
+    """A stage of this package failed for an internal reason, and the user asked for strictness."""
 
 
 class CheckFailed(EqsatError):

@@ -1,4 +1,4 @@
-"""Child processes do not outlive their parent, even one that was killed."""
+"""Child processes that do not outlive their parent, even if it is killed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LOOK_S = 0.5
 
 
 def end_with_parent() -> None:
-    """End this process soon after its parent ended, whatever it is doing.
+    """End this process soon after its parent has ended, whatever this process is doing.
 
-    The end of a pipe would only reach a process that reads it.
+    Only a process that reads a pipe would notice that the parent no longer holds the other end.
     """
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
 

@@ -1,8 +1,8 @@
-"""Stored values as canonical JSON, and a reader whose errors say what is wrong and where.
+"""Stored values as canonical JSON, and a reader whose errors name the fault and its place.
 
-A document is an object with a ``format``: what it holds and in which version. Equal values give
-equal bytes: keys stand in a fixed order, numbers as Python writes them, and the entries of a long
-list each on a line of their own, so that files can be compared line by line.
+A document is an object with a ``format``, which names its kind and version. Equal values give equal
+bytes: keys have a fixed order, numbers are written as Python writes them, and each entry of a long
+list has a line of its own, so that files can be compared line by line.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Document = dict[str, Any]
 T = TypeVar("T")
 
 _OPEN = 2
-"""Levels of objects whose keys stand on lines of their own."""
+"""Levels of nested objects whose keys are on lines of their own."""
 
 _INFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 def document_text(document: Mapping[str, Any]) -> str:
-    """The canonical text, with a newline at its end."""
+    """Return the canonical text of a document, with a newline at its end."""
     return f"{_text(document, _OPEN)}\n"
 
 
@@ -65,14 +65,14 @@ def write_document(path: str | os.PathLike[str], document: Mapping[str, Any]) ->
 
 
 def read_document(path: str | os.PathLike[str], noun: str = "a stored stage") -> Document:
-    """The object that a file holds.
+    """Return the JSON object that a file holds.
 
     Args:
-        path: of the file.
-        noun: what it should be, for messages.
+        path: path of the file.
+        noun: what the file should be, for messages.
 
     Raises:
-        StageError: it cannot be read, is not a JSON object, or gives a key twice.
+        StageError: the file cannot be read, is not a JSON object, or gives a key twice.
     """
     name = shown(os.fspath(path))
     try:
@@ -102,17 +102,20 @@ def _no_number(text: str) -> NoReturn:
 
 
 def number_to_json(value: float) -> Any:
-    """A number; JSON has no infinities, so they are objects: ``{"float": "inf"}``."""
+    """Return a number as a JSON value.
+
+    JSON has no infinities and no NaN, so these become objects: ``{"float": "inf"}``.
+    """
     if isinstance(value, int) or math.isfinite(value):
         return value
     return {"float": str(value)}
 
 
 def number_from_json(value: Any, where: str) -> float:
-    """What :func:`number_to_json` wrote.
+    """Return the number that :func:`number_to_json` wrote.
 
     Raises:
-        StageError: it is not a number.
+        StageError: the value is not a number.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
@@ -138,30 +141,30 @@ class Entry:
         self.value: Document = value
 
     def place(self, name: str) -> str:
-        """Where a field stands."""
+        """Return the place of a field in the document, for messages."""
         return f"{name} of {self.where}"
 
     def require_format(self, expected: str) -> None:
-        """Refuse another kind of document, or another version."""
+        """Raise an error if the document is of another kind or version."""
         found = self.value.get("format")
         if found != expected:
             what = "no format" if found is None else f"the format {_short(found)}"
             raise StageError(f"{self.where} has {what}; {expected!r} is what can be read here")
 
     def require_all(self, *names: str) -> None:
-        """Refuse an object that lacks one of these fields, or has others."""
+        """Raise an error if the object lacks one of these fields or has others."""
         self.require_fields(*names)
         for name in names:
             self.get(name)
 
     def require_fields(self, *known: str) -> None:
-        """Refuse fields other than these; any of them may be missing."""
+        """Raise an error if the object has other fields than these; any of these may be missing."""
         for name in self.value:
             if name not in known:
                 raise StageError(f"{self.where} has the field {name!r}, which is not known")
 
     def get(self, name: str) -> Any:
-        """Any field that is there."""
+        """Return the value of a field that must be present."""
         if name not in self.value:
             raise StageError(f"{self.where} lacks the field {name!r}")
         return self.value[name]
@@ -173,47 +176,47 @@ class Entry:
         return value
 
     def text(self, name: str) -> str:
-        """A text."""
+        """Return a field that is a text."""
         return self._of(str, name, ", which is not a text")
 
     def flag(self, name: str) -> bool:
-        """True or false."""
+        """Return a field that is true or false."""
         return self._of(bool, name, "; it is true or false")
 
     def number(self, name: str) -> float:
-        """A number, infinities among them."""
+        """Return a field that is a number, infinities and NaN included."""
         return number_from_json(self.get(name), self.place(name))
 
     def whole(self, name: str, end: int, begin: int = 0) -> int:
-        """An integer from ``begin`` to below ``end``."""
+        """Return a field that is an integer, at least ``begin`` and below ``end``."""
         return _whole(self.get(name), self.place(name), begin, end)
 
     def items(self, name: str) -> list[Any]:
-        """A list; one that is not there is empty."""
+        """Return a field that is a list; an absent field is an empty list."""
         value = self.value.get(name, [])
         if not isinstance(value, list):
             raise StageError(f"{self.place(name)} is {_short(value)}, which is not a list")
         return value
 
     def wholes(self, name: str, end: int) -> tuple[int, ...]:
-        """Integers from 0 to below ``end``; none where the field is not there."""
+        """Return a list of integers from 0 to below ``end``; empty if the field is absent."""
         items, where = self.items(name), self.place(name)
         return tuple([_whole(item, where, 0, end) for item in items])
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Texts; none where the field is not there."""
+        """Return a list of texts; empty if the field is absent."""
         for item in self.items(name):
             if not isinstance(item, str):
                 raise StageError(f"{self.place(name)} holds {_short(item)}, which is not a text")
         return tuple(self.items(name))
 
     def entries(self, name: str, noun: str) -> Iterator[Entry]:
-        """Objects, each called by its noun and number; none where the field is not there."""
+        """Yield the objects in a list, named by noun and number; none if the field is absent."""
         for number, item in enumerate(self.items(name)):
             yield Entry(item, f"{noun} {number} of {self.where}")
 
     def mapping(self, name: str) -> Entry:
-        """An object whose keys are names and not fields."""
+        """Return a field that is an object whose keys are names rather than known fields."""
         return Entry(self.get(name), self.place(name))
 
 

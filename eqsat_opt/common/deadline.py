@@ -1,6 +1,7 @@
 """A deadline that is passed through every stage.
 
-Stages that get seconds of their own add up to more than the user gave; a moment cannot.
+Stages with time limits of their own may add up to more than the user's limit; one common deadline
+cannot be exceeded that way.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Clock = Callable[[], float]
 
 
 class OutOfTime(Exception):
-    """A deadline struck, or would have, before there was an answer; it says nothing of any."""
+    """The deadline passed, or would have, before there was an answer; the answer is unknown."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Deadline:
     """A deadline on a monotonic clock.
 
     Attributes:
-        at_s: the moment; infinite if there is no limit.
-        clock: seconds since some fixed moment.
+        at_s: the moment of the deadline; infinite if there is no limit.
+        clock: returns the seconds since some fixed moment.
     """
 
     at_s: float
@@ -33,12 +34,12 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Clock = time.monotonic) -> Deadline:
-        """The moment ``seconds`` from now."""
+        """Return a deadline ``seconds`` from now."""
         return cls(clock() + seconds, clock)
 
     @classmethod
     def never(cls) -> Deadline:
-        """No limit."""
+        """Return a deadline that never passes."""
         return cls(math.inf)
 
     @property
@@ -52,14 +53,14 @@ class Deadline:
         return self.clock() >= self.at_s
 
     def before(self, seconds: float) -> Deadline:
-        """The deadline of what is followed by something that takes so many seconds."""
+        """Return the deadline of work that is followed by a step of so many seconds."""
         return Deadline(self.at_s - seconds, self.clock)
 
     def share(self, fraction: float, least_s: float = 0.0) -> Deadline:
-        """The deadline of a stage that gets ``fraction`` of the time left.
+        """Return the deadline of a stage that gets ``fraction`` of the time left.
 
         Args:
-            fraction: of :attr:`left_s`.
+            fraction: the share of :attr:`left_s`.
             least_s: seconds that the stage gets in any case, even beyond this deadline, because
                 without it there is no useful answer.
         """

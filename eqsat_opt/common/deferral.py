@@ -1,8 +1,8 @@
-"""Keeps sympy from being loaded with onnx_ir, which only needs it to compute with dimensions.
+"""A deferred import of sympy, which onnx_ir only needs to compute with dimensions.
 
-Nothing here computes with dimensions of onnx_ir, and loading sympy takes longer than loading all of
-this package. So where neither is loaded yet, onnx_ir gets a stand-in that loads sympy when it is
-first used. Whoever imports sympy by himself gets the real one.
+This package never lets onnx_ir compute with dimensions, and loading sympy takes longer than loading
+all of this package. So if neither module is loaded yet, onnx_ir gets a stand-in that loads sympy
+when it is first used. Any other module that imports sympy gets the real one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _USER, _USED = "onnx_ir", "sympy"
 
 
 class _Later:
-    """A function of sympy that is named while onnx_ir is loaded, and called later if at all."""
+    """A function of sympy that onnx_ir names while it is loaded and calls later, if at all."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -43,7 +43,7 @@ class _StandIn(ModuleType):
 
 
 class _Finder(MetaPathFinder):
-    """A finder that loads onnx_ir once with the stand-in, and is gone afterwards."""
+    """A finder that loads onnx_ir once with the stand-in, and removes itself afterwards."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -58,7 +58,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """A loader that runs a module with the stand-in as sympy, and restores the own loader."""
+    """A loader that runs a module with the stand-in as sympy, then restores the original loader."""
 
     def __init__(self, inner: Loader) -> None:
         self._inner = inner
@@ -85,6 +85,6 @@ class _Loader(Loader):
 
 
 def defer_sympy() -> None:
-    """Have onnx_ir loaded without sympy, unless one of them is loaded already."""
+    """Arrange that onnx_ir is loaded without sympy, unless either is loaded already."""
     if _USER not in sys.modules and _USED not in sys.modules:
         sys.meta_path.insert(0, _Finder())

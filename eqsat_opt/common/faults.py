@@ -1,8 +1,8 @@
-"""Internal errors cost a stage and never the run: what failed is recorded, and the work goes on.
+"""Internal errors, which cost a stage but never the run: each is recorded, and the run goes on.
 
-A stage that raises what nobody expects is a fault of this package, not of the user's model. Its
-result is missing then, and what was there before takes its place: the graph without rules, the
-original, the portable result. Errors that speak to the user keep their way out.
+A stage that raises an unexpected exception is a fault of this package, not of the user's model. Its
+result is then missing, and an earlier result takes its place: the graph without rules, the
+original, the portable result. Errors that are meant for the user are raised as usual.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _TYPED = (SaturationError, RuntimeFailed)
 """Typed errors of engines and child processes, which no choice of the user causes."""
 
 _OURS = (*_TYPED, SymbolicSizes)
-"""The same, and what a stage raises that asks for sizes which nobody gave it."""
+"""The same, and the error of a stage that needs a size which is still symbolic."""
 
 _NO_BUGS = (*_TYPED, OSError, OutOfTime)
-"""Exceptions that the machine, its runtime or the budget causes: they are worth no report."""
+"""Exceptions caused by the machine, its runtime or the budget: they are not worth a bug report."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Fault:
     """An internal error of one stage.
 
     Attributes:
-        stage: where it was raised.
-        error: the error, in words.
+        stage: the stage that raised the error.
+        error: the text of the error.
         consequence: what the run does without the stage, as the end of a sentence.
-        is_bug: whether nobody expected it, so that it is worth a report.
+        is_bug: whether the error is unexpected, so that it is worth a report.
     """
 
     stage: str
@@ -56,7 +56,7 @@ class Fault:
 
     @property
     def warning(self) -> str:
-        """A line for the user."""
+        """The warning for the user, one line."""
         if not self.is_bug:
             return f"stage {self.stage!r} failed: {self.error}; {self.consequence}"
         return (
@@ -77,8 +77,8 @@ class Faults:
     """The internal errors of one run.
 
     Attributes:
-        found: in the order in which they occurred.
-        is_strict: whether the first of them ends the run.
+        found: the errors in the order in which they occurred.
+        is_strict: whether the first error ends the run.
         written: the file that is written already; empty as long as there is none.
     """
 
@@ -94,24 +94,24 @@ class Faults:
         consequence: str,
         also: tuple[type[EqsatError], ...] = (),
     ) -> _T | None:
-        """Do the work of a stage; ``None`` where it failed for a reason of ours.
+        """Run the work of a stage; return ``None`` if it fails for an internal reason.
 
-        What fails for the same reason again, because the stage was tried in another way or a later
-        one met the same bug, leaves one warning.
+        Repeated failures for the same reason leave one warning: the stage may be tried in another
+        way, or a later stage may meet the same bug.
 
         Args:
-            stage: its name, or what tells the name once it has failed.
-            work: what may fail.
-            consequence: what the run does without it, as the end of a sentence.
-            also: typed errors that are no matter of the user here.
+            stage: the name of the stage, or a function that returns it once the stage has failed.
+            work: the function that may fail.
+            consequence: what the run does without the stage, as the end of a sentence.
+            also: further typed errors that are internal here, not the user's.
 
         Raises:
-            InternalError: it failed, and the user is strict.
-            EqsatError: what it raises for the user.
+            InternalError: the work failed, and ``is_strict`` is set.
+            EqsatError: the work raised an error that is meant for the user.
         """
         try:
             return work()
-        except MemoryError:  # the machine's limit, which whatever comes next would meet as well
+        except MemoryError:  # a limit of the machine, which any later work would meet as well
             raise
         except Exception as error:
             is_typed = isinstance(error, EqsatError)
@@ -129,11 +129,11 @@ class Faults:
                     f"only {self.written} is written" if self.written else "nothing is written"
                 )
                 raise InternalError(replace(fault, consequence=written).warning) from error
-            # What fails again and again for one reason is one fault, with its last consequence.
+            # Repeated failures for one reason count as one fault, with the last consequence.
             self.found = [*(one for one in self.found if one.error != text), fault]
             return None
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A line for each."""
+        """The warnings for the user, a line for each fault."""
         return tuple(fault.warning for fault in self.found)

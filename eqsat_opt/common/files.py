@@ -1,8 +1,9 @@
-"""Files are written whole or not at all, and nothing is left behind: the one atomic write.
+"""Atomic writes: files are written whole or not at all, and no temporary file is left behind.
 
-What is being written has a name of its own beside its target, ``.NAME.eqsat-….tmp``, and is locked
-by whoever writes it. A process that is killed cannot remove it, but its locks end with it: the next
-one that writes the same target removes what nobody holds. Scratch folders are kept the same way.
+A file that is being written has a temporary name beside its target, ``.NAME.eqsat-….tmp``, and the
+writing process holds a lock on it. A process that is killed cannot remove its temporary file, but
+its locks end with it: the next process that writes the same target removes those that are not
+locked. Scratch folders are handled the same way.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from eqsat_opt.errors import EqsatError, reason
 
 try:
     import fcntl
-except ImportError:  # no such locks on this system, so nothing can be known to be abandoned
+except ImportError:  # no such locks on this system, so no file can be known to be abandoned
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 _FOREIGN_AGE_S = 24 * 3600.0
-"""Locks of another machine may be invisible here: what it left is kept for a day."""
+"""Age from which files of another machine are removed; its locks may be invisible here."""
 
 _SCRATCH = "eqsat-opt-"
 
@@ -60,7 +61,7 @@ class Part:
 
     Attributes:
         path: its present, temporary name.
-        file: to write to.
+        file: the open file to write to.
     """
 
     def __init__(self, path: str, file: BinaryIO) -> None:
@@ -68,12 +69,12 @@ class Part:
         self.file = file
 
     def finish(self) -> None:
-        """Bring all that was written to the disk."""
+        """Flush everything written so far to the disk."""
         self.file.flush()
         os.fsync(self.file.fileno())
 
     def become(self, target: str) -> None:
-        """Take the place of ``target``, durably; the contents have to be finished."""
+        """Replace ``target`` by this file, durably; :meth:`finish` must have been called."""
         if os.name == "nt":
             self.file.close()  # an open file cannot be renamed there
         os.replace(self.path, target)
@@ -83,12 +84,12 @@ class Part:
 
 @contextmanager
 def part_of(target: str, note: str = "", mode: int = 0o666) -> Iterator[Part]:
-    """A file that is gone at the end of the block unless it has become another.
+    """Provide a temporary file, which is removed after the block unless it became its target.
 
     Args:
-        target: as :func:`real_path` gives it.
-        note: a word that its temporary name carries, for whoever finds it.
-        mode: permissions of a new file; one that is replaced keeps its own.
+        target: path as :func:`real_path` returns it.
+        note: a word in the temporary name, for the process that finds the file.
+        mode: permissions of a new file; a file that is replaced keeps its own.
     """
     part = _new_part(target, note, mode)
     try:
@@ -102,12 +103,12 @@ def part_of(target: str, note: str = "", mode: int = 0o666) -> Iterator[Part]:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Write a file that replaces ``path`` when the block ends, and is gone if the block fails.
+    """Write a file that replaces ``path`` when the block ends, and is removed if the block fails.
 
-    A link stays a link. What killed processes left of earlier attempts is removed.
+    A link stays a link. Temporary files that killed processes left of this target are removed.
 
     Raises:
-        OSError: it cannot be written; what was there before is as it was.
+        OSError: the file cannot be written; the previous file is unchanged.
     """
     target = real_path(path)
     for _ in abandoned_parts(target, ""):
@@ -124,10 +125,16 @@ def write_whole(
     error: type[EqsatError] = EqsatError,
     mode: int = 0o666,
 ) -> None:
-    """Write a file whole or not at all; ``mode`` are the permissions of a new one.
+    """Write a file whole or not at all.
+
+    Args:
+        path: path of the file.
+        data: the contents; a text is encoded in UTF-8.
+        error: the type of the error to raise.
+        mode: permissions of a new file; a file that is replaced keeps its own.
 
     Raises:
-        EqsatError: of the type ``error``: it cannot be written; nothing is left behind.
+        EqsatError: of the type ``error``: the file cannot be written; nothing is left behind.
     """
     try:
         with replacing(path, mode) as file:
@@ -161,7 +168,7 @@ def _new_part(target: str, note: str, mode: int) -> Part:
             with suppress(OSError):  # a file that is replaced keeps its permissions
                 os.chmod(path, stat.S_IMODE(os.stat(target).st_mode))
             return Part(path, file)
-        # Somebody took it for abandoned in the moment before it was locked.
+        # Another process took it for abandoned in the moment before it was locked.
         file.close()
         _remove(path)
 
@@ -171,7 +178,7 @@ def _part_start(name: str) -> str:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make a renaming last; some systems cannot, and then it lasts as long as they see fit."""
+    """Make a renaming durable; where the system cannot, it is as durable as the system makes it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -190,17 +197,17 @@ def _remove(path: str) -> None:
 
 
 def remove_unfinished() -> None:
-    """Remove every temporary file and folder of this process: for an end without clean-up."""
+    """Remove every temporary file and folder of this process, for an end without clean-up."""
     for path, owner in list(_unfinished.items()):
         if owner == os.getpid():
             _remove(path)
 
 
-# ** what killed processes left **
+# ** files that killed processes left **
 
 
 def _lock(handle: int) -> bool | None:
-    """Take the lock of an open file; false if another holds it, ``None`` if there are no locks."""
+    """Lock an open file; return false if another holds the lock, ``None`` if there are no locks."""
     if fcntl is None:
         return None
     try:
@@ -214,7 +221,7 @@ def _lock(handle: int) -> bool | None:
 
 @contextmanager
 def folder_lock(folder: str, wait_s: float = 5.0) -> Iterator[bool]:
-    """Keep others who take this lock out of a folder; false if it could not be had."""
+    """Lock a folder against other users of this lock; yield false if the lock was not obtained."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -235,11 +242,13 @@ def _host() -> str:
 
 
 def abandoned_parts(target: str, note: str | None = None) -> Iterator[str]:
-    """The notes of the files that killed processes left of ``target``; each is removed after it.
+    """Yield the notes of the temporary files that killed processes left of ``target``.
+
+    Each file is removed after its note is yielded.
 
     Args:
-        target: as :func:`real_path` gives it.
-        note: look only at files with this note; empty for those without.
+        target: path as :func:`real_path` returns it.
+        note: consider only files with this note; empty for files without a note.
     """
     folder, name = os.path.split(target)
     start = _part_start(name)
@@ -260,7 +269,7 @@ def abandoned_parts(target: str, note: str | None = None) -> Iterator[str]:
 
 @contextmanager
 def _abandoned(path: str, host: str) -> Iterator[bool]:
-    """Whether nobody works on a temporary file or folder any more; nobody will during the block."""
+    """Yield whether a temporary file or folder is abandoned; it stays locked during the block."""
     try:
         is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
         handle = os.open(path, (os.O_RDONLY if is_folder else os.O_RDWR) | _NO_SURPRISE)
@@ -279,12 +288,12 @@ def _abandoned(path: str, host: str) -> Iterator[bool]:
 
 
 class Scratch:
-    """A folder for temporary files, gone when it is closed or nobody refers to it any more.
+    """A folder for temporary files, removed when it is closed or no longer referred to.
 
-    Those that killed processes left are removed first, once per process.
+    Folders that killed processes left are removed first, once per process.
 
     Raises:
-        EqsatError: there is no place for one.
+        EqsatError: no folder can be made.
     """
 
     def __init__(self) -> None:
@@ -300,7 +309,7 @@ class Scratch:
         self._finalizer = weakref.finalize(self, _end_scratch, self.path, handle, os.getpid())
 
     def close(self) -> None:
-        """Remove the folder and all that is in it."""
+        """Remove the folder and everything in it."""
         self._finalizer()
 
     def __enter__(self) -> str:
@@ -332,7 +341,7 @@ def _new_scratch(base: str) -> tuple[str, int]:
 
 
 def _end_scratch(path: str, handle: int, owner: int) -> None:
-    if os.getpid() != owner:  # a forked child has a copy of the object, not the folder
+    if os.getpid() != owner:  # a forked child has a copy of the object, but does not own the folder
         return
     _remove(path)
     if handle >= 0:

@@ -1,4 +1,4 @@
-"""The numerics classes: how far a result may move."""
+"""The numerics classes: how far a rewrite may move a result."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class Numerics(enum.IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> Numerics:
-        """From the option's spelling."""
+        """Return the class with the name that the option uses."""
         return cls[text.upper()]

@@ -1,4 +1,4 @@
-"""What paths name, and why a file cannot be written there."""
+"""The files that paths refer to, and the reasons why a file cannot be written."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ __all__ = [
 ]
 
 CACHE_VARIABLE = "EQSAT_OPT_CACHE"
-"""Environment variable that names the folder of what outlives a process."""
+"""Environment variable that names the folder for data that outlives a process."""
 
 _NAME_BYTES = 255
-"""What file systems allow a name, nearly everywhere."""
+"""Bytes that nearly all file systems allow for a name."""
 
 
 def cache_folder() -> str:
-    """Of what outlives a process: `$EQSAT_OPT_CACHE`, or in the user's cache folder.
+    """Return the folder for data that outlives a process.
 
-    Empty if the user has no home.
+    It is `$EQSAT_OPT_CACHE`, else a folder in the user's cache folder; empty if the user has no
+    home.
     """
     folder = os.environ.get(CACHE_VARIABLE) or _user_folder()
     expanded = os.path.expanduser(folder)
@@ -39,19 +40,19 @@ def cache_folder() -> str:
 def _user_folder() -> str:
     try:
         from platformdirs import user_cache_dir
-    except ImportError:  # who only runs a plan need not have it; on Linux it says the same
+    except ImportError:  # not needed to only run a plan; on Linux the folder is the same
         root = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
         return os.path.join(root, "eqsat-opt")
     return str(user_cache_dir("eqsat-opt", appauthor=False))
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """The file that a path names at the end of all links: a link stays, its target is replaced."""
+    """Return the file at the end of all links, so that a link stays and its target is replaced."""
     return os.path.realpath(os.fspath(path))
 
 
 def same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
-    """Whether two paths name one file: by spelling, by symbolic or by hard links."""
+    """Return whether two paths name one file: by spelling, by symbolic or by hard links."""
     if real_path(first) == real_path(second):
         return True
     try:
@@ -61,7 +62,7 @@ def same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> 
 
 
 def obstacle(path: str | os.PathLike[str]) -> str:
-    """Why a file cannot be written there, as a sentence; empty if nothing is known to be wrong."""
+    """Return why a file cannot be written there, as a sentence; empty if no reason is known."""
     given = os.fspath(path)
     if not given:
         return "the file name is empty; give one"
@@ -91,12 +92,12 @@ def obstacle(path: str | os.PathLike[str]) -> str:
 
 
 def shown(name: str) -> str:
-    """A name as messages give it: what is longer than a line loses its middle."""
+    """Return a name for messages: if it is longer than 80 characters, its middle is cut out."""
     return name if len(name) <= 80 else f"{name[:60]}…{name[-16:]}"
 
 
 def short_name(name: str, extra: int) -> str:
-    """``name``, or what stands for it where a name ``extra`` bytes longer would be too long."""
+    """Return ``name``, or a shorter unique name if ``extra`` more bytes would make it too long."""
     data = os.fsencode(name)
     if len(data) + extra <= _NAME_BYTES:
         return name

@@ -1,4 +1,4 @@
-"""In which arithmetic a device may multiply what a model has in float32."""
+"""The arithmetic in which a device may multiply values that a model has in float32."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Precision"]
 
 
 class Precision(StrEnum):
-    """A policy. What was made under one is compared with nothing that was made under another.
+    """A precision policy. Results of different policies are never compared with each other.
 
     ``strict-fp32``: float32 is computed in float32. ``tf32``: libraries may round the factors of
-    products and convolutions to 10 bits of fraction, and add in float32. ``fp16``: what can be is
-    stored in float16, and added in float32.
+    products and convolutions to 10 bits of fraction, and add in float32. ``fp16``: every value that
+    can be is stored in float16, and sums are computed in float32.
     """
 
     STRICT = "strict-fp32"
@@ -24,7 +24,7 @@ class Precision(StrEnum):
 
     @classmethod
     def parse(cls, text: str) -> Precision:
-        """From the option's spelling.
+        """Return the policy with the name that the option uses.
 
         Raises:
             OptionError: there is no such policy.
@@ -38,18 +38,18 @@ class Precision(StrEnum):
 
     @classmethod
     def of_peak(cls, name: str) -> Precision:
-        """That of an implementation; strict for what multiplies in its own element type."""
+        """Return the policy whose arithmetic has this peak rate, strict if there is none."""
         return next((one for one in cls if one.peak == name), cls.STRICT)
 
     def of(self, dtype: str) -> Precision:
-        """In which a library multiplies elements of a type under this policy."""
+        """Return the arithmetic in which libraries multiply elements of a type under the policy."""
         if dtype == "float16":
             return Precision.FP16
         return Precision.TF32 if (self, dtype) == (Precision.TF32, "float32") else Precision.STRICT
 
     @property
     def peak(self) -> str:
-        """What profiles of devices call the rate of its arithmetic."""
+        """The name of the rate of this arithmetic in device profiles."""
         return "fp32" if self is Precision.STRICT else self.value
 
     @property

@@ -32,7 +32,7 @@ _STAGES = {"choose": "choose kernels", "raise": "build", "tile": "match kernels"
 
 
 def quantity_text(value: float) -> str:
-    """Three digits and a decimal prefix: `24.5 M`."""
+    """Return a number with three digits and a decimal prefix: `24.5 M`."""
     for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g} {prefix}"
@@ -40,22 +40,25 @@ def quantity_text(value: float) -> str:
 
 
 def count_text(value: float) -> str:
-    """A whole number with separators: `12,345`."""
+    """Return a whole number with separators: `12,345`."""
     return f"{value:,.0f}"
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with a noun that has a regular plural: `1 rule`, `12,345 rules`."""
+    """Return a number with a noun that has a regular plural: `1 rule`, `12,345 rules`."""
     return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def bytes_text(value: float) -> str:
-    """Bytes with a decimal prefix: `24.5 MB`."""
+    """Return a number of bytes with a decimal prefix: `24.5 MB`."""
     return amount_text(value, "B")
 
 
 def amount_text(value: float, unit: str) -> str:
-    """A value of any unit, as it reads best: `24.5 MB`, `1.5 ms`; a count, where it has none."""
+    """Return a value in the most readable prefix of its unit: `24.5 MB`, `1.5 ms`.
+
+    A value without a unit is a count.
+    """
     if unit in ("µs", "µJ"):
         return _micro_text(value, unit[1:])
     if not unit:
@@ -65,12 +68,12 @@ def amount_text(value: float, unit: str) -> str:
 
 
 def time_text(value_us: float) -> str:
-    """Microseconds in the unit that reads best."""
+    """Return a time in the most readable unit; it is given in microseconds."""
     return _micro_text(value_us, "s")
 
 
 def _micro_text(value: float, unit: str) -> str:
-    """Millionths of a unit, with four digits and the prefix that reads best."""
+    """Return a value, given in millionths of a unit, with four digits and the best prefix."""
     for limit, prefix in ((1e6, ""), (1e3, "m")):
         if abs(value) >= limit:
             return f"{value / limit:.4g} {prefix}{unit}"
@@ -78,7 +81,7 @@ def _micro_text(value: float, unit: str) -> str:
 
 
 def race_text(race: Mapping[str, Any], *, decides: bool) -> str:
-    """All entrants relative to the original, and what a win needed."""
+    """Describe a race: all entrants relative to the original, and what a win required."""
     if not race:
         return ""
     limit, needed = 1 / (1 + race["threshold"]), race["needed"]
@@ -104,7 +107,7 @@ def race_text(race: Mapping[str, Any], *, decides: bool) -> str:
 
 
 def entrant_text(name: str) -> str:
-    """An entrant's name as words."""
+    """Return the name of an entrant in words."""
     graph, _, level = name.partition("@")
     words = {"clean": "only simplified", "previous": "earlier result"}.get(graph)
     text = words or graph.replace("-", " ")
@@ -112,17 +115,17 @@ def entrant_text(name: str) -> str:
 
 
 def stage_text(name: str) -> str:
-    """The name of a stage in plain words."""
+    """Return the name of a stage in plain words."""
     return _STAGES.get(name, name)
 
 
 def percent_text(share: float) -> str:
-    """A positive share: `0.3%`."""
+    """Return a positive share as a percentage: `0.3%`."""
     return f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
 
 
 def sizes_text(sets: Sequence[Mapping[str, Mapping[str, int]]]) -> str:
-    """Sizes by symbol, and which of them are assumed."""
+    """Return the sizes by symbol, and which of them are assumed."""
     texts = []
     for one in sets:
         parts = [", ".join(f"{name}={size}" for name, size in one["given"].items())]
@@ -131,7 +134,7 @@ def sizes_text(sets: Sequence[Mapping[str, Mapping[str, int]]]) -> str:
             pairs = [*pairs[:_MANY_SYMBOLS], f"{len(pairs) - _MANY_SYMBOLS} more"]
         if pairs:
             parts.append(f"{', '.join(pairs)} (assumed; --input-shape gives others)")
-        if found := sorted(set(one["data"].values())):  # under names that nobody can give
+        if found := sorted(set(one["data"].values())):  # under names that users cannot give
             values = f"{found[0]} to {found[-1]}" if len(found) > 1 else str(found[0])
             what = counted(len(one["data"]), "size")
             parts.append(f"{what} that the data decide assumed to be {values}")
@@ -140,14 +143,14 @@ def sizes_text(sets: Sequence[Mapping[str, Mapping[str, int]]]) -> str:
 
 
 def change_text(before: float, after: float) -> str:
-    """The relative change: `-10.5%`; empty if it rounds to zero."""
+    """Return the relative change: `-10.5%`; empty if it rounds to zero."""
     text = f"{after / before - 1:+.1%}" if before else ""
     return "" if text in ("+0.0%", "-0.0%") else text
 
 
 def plain_table(*titles: str, right: slice = _NONE) -> Table:
-    """A table without lines; the columns of a slice are aligned right."""
-    from rich.table import Table  # takes a while: only where something is printed
+    """Return a table without lines; the columns of a slice are aligned right."""
+    from rich.table import Table  # takes a while to load: only imported to print
 
     table = Table(*titles, box=None, pad_edge=False, header_style="dim")
     for column in table.columns[right]:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Sequence
 __all__ = ["aligned"]
 
 _WIDEST = 48
-"""Characters that a cell may ask of all other rows; a longer one only moves its own row."""
+"""Characters up to which a cell widens its column; a longer cell only shifts its own row."""
 
 
 def aligned(
     header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()
 ) -> Iterator[str]:
-    """The header and the rows in columns; those in ``right`` are aligned right.
+    """Yield the header and the rows in columns; those in ``right`` are aligned right.
 
     The last column is not padded, and no line ends with spaces.
     """

@@ -1,6 +1,6 @@
-"""The intermediate representation: typed graphs, operators, and the way from and to ONNX.
+"""The intermediate representation: typed graphs, operators, and conversion from and to ONNX.
 
-What needs onnx is loaded when it is first used.
+Modules that need onnx are loaded when they are first used.
 """
 
 from __future__ import annotations

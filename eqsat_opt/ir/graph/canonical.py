@@ -1,8 +1,8 @@
 """Canonical keys: two values have the same key exactly if they are the same expression.
 
-A key is a digest over operator, attributes and the keys of the operands (a Merkle tree), so neither
-names nor the order of nodes nor the way by which a graph came about matter, and a change needs new
-keys only above itself. Keys are the same in every process.
+A key is a digest over operator, attributes and the keys of the operands (a Merkle tree). So names,
+the order of nodes and the history of a graph do not matter, and a change needs new keys only above
+itself. Keys are the same in every process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 KEY_BYTES = 16
-"""128 bits: among a billion expressions two share a key with a chance below 1e-20."""
+"""128 bits: among a billion expressions, two share a key with a probability below 1e-20."""
 
 
 def _digest(*parts: object) -> bytes:
@@ -33,36 +33,42 @@ def _digest(*parts: object) -> bytes:
 
 
 def operator_key(op: str, attrs: Attrs) -> bytes:
-    """The key of an operator with its attributes, without operands."""
+    """Return the key of an operator with its attributes, without operands."""
     # Symbolic sizes print as polynomials in normal form.
     return _digest("operator", op, tuple((name, str(value)) for name, value in attrs))
 
 
 def term_key(operator: bytes, operands: Iterable[bytes]) -> bytes:
-    """The key of an operator applied to operands; keys have one length, so none can be split."""
+    """Return the key of an operator applied to operands.
+
+    All keys have one length, so their concatenation is unambiguous.
+    """
     return blake2b(operator + b"".join(operands), digest_size=KEY_BYTES).digest()
 
 
 def input_key(index: int, type_: ValueType) -> bytes:
-    """The key of graph input ``index``."""
+    """Return the key of graph input ``index``."""
     return _digest("input", index, str(type_))
 
 
 def constant_key(handle: Constant) -> bytes:
-    """The key of a constant: its type and contents."""
+    """Return the key of a constant, made of its type and contents."""
     return _digest("constant", str(handle.type), handle.digest)
 
 
 def opaque_key(node: Node) -> bytes:
-    """The key of an opaque node without its operands: it keeps its names, and equals no other."""
+    """Return the key of an opaque node without its operands.
+
+    An opaque node keeps its names, so it equals no other node.
+    """
     return _digest(OPAQUE, node.outputs)
 
 
 def output_key(index: int) -> bytes:
-    """The key of taking result ``index`` of an opaque node."""
+    """Return the key of the application that takes result ``index`` of an opaque node."""
     return _digest("output", index)
 
 
 def graph_key(outputs: Iterable[bytes]) -> bytes:
-    """The key of a graph from those of its outputs, in interface order."""
+    """Return the key of a graph from the keys of its outputs, in interface order."""
     return blake2b(b"".join(outputs), digest_size=KEY_BYTES).digest()

@@ -1,4 +1,4 @@
-"""One key for kernels that differ in the order of their operands only: they take the same time."""
+"""A common key for kernels that differ only in the order of operands, and so take the same time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ __all__ = ["commuted_key"]
 def commuted_key(
     kernel: Kernel, reads: tuple[Form, ...], writes: tuple[Form, ...]
 ) -> tuple[str, str]:
-    """The signature and the forms of a kernel whose operators read what they may in one order.
+    """Return the signature and the forms of a kernel whose commutative operators are put in order.
 
-    Operands that look alike and are read elsewhere too may stand in either order; such kernels
+    Two operands that look alike but are also read elsewhere may come in either order; such kernels
     have several keys.
 
     Args:
-        kernel: whose operands an extraction numbers as it finds them; of any forms.
+        kernel: the kernel, with operands in the order in which an extraction found them, of any
+            forms.
         reads: the forms of its operands.
-        writes: those of its results.
+        writes: the forms of its results.
     """
     count = len(kernel.operands)
     looks = [
@@ -55,7 +56,7 @@ def commuted_key(
 
 
 def _order(kernel: Kernel, read: list[tuple[int, ...]]) -> list[int]:
-    """Operands and steps that outputs need, each after those that it reads."""
+    """Return the operands and steps that the outputs need, each after those that it reads."""
     count, done = len(kernel.operands), dict[int, None]()
     for output in kernel.outputs:
         stack = [output]

@@ -1,4 +1,4 @@
-"""The value of operators and kernels as the registry defines them, in NumPy; needs no onnx."""
+"""Evaluation of operators and kernels in NumPy, as the registry defines them; needs no onnx."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Array = npt.NDArray[Any]
 
 
 def evaluate_operator(op: str, attrs: Attrs, operands: Sequence[Array], type_: TensorType) -> Array:
-    """The value of an operator of the registry, in the element type of its type."""
-    if isinstance(type_, StaticType) and 0 in type_.shape:  # Not all operators can do nothing.
+    """Return the value of an operator of the registry, in the element type of ``type_``."""
+    if isinstance(type_, StaticType) and 0 in type_.shape:  # Not all operators accept empty arrays.
         return np.zeros(type_.shape, numpy_dtype(type_.dtype))
     with np.errstate(all="ignore"):
         result = get_op(op).eval_fn(FLOAT, operands, dict(attrs))
@@ -29,7 +29,7 @@ def evaluate_operator(op: str, attrs: Attrs, operands: Sequence[Array], type_: T
 
 
 def evaluate_kernel(kernel: Kernel, operands: Sequence[Array]) -> list[Array]:
-    """The outputs of a kernel of literal sizes; they may share memory with the operands."""
+    """Return the outputs of a kernel of literal sizes; they may share memory with the operands."""
     values = list(operands)
     for number, step in enumerate(kernel.steps, start=len(operands)):
         arguments = [values[i] for i in step.operands]

@@ -1,7 +1,7 @@
 """The immutable graph that every stage reads and writes.
 
 Values are named; a name is defined once: by a graph input, a constant or a node output. Nodes are
-in topological order. Nothing here knows files, e-graphs or devices.
+in topological order. This module knows no files, e-graphs or devices.
 """
 
 from __future__ import annotations
@@ -36,31 +36,32 @@ __all__ = [
 
 Attr = Dim | float | str | tuple[Dim, ...]
 Attrs = tuple[tuple[str, Attr], ...]
-"""Attributes sorted by name; always all of the operator's, none implicit."""
+"""Attributes sorted by name; always all attributes of the operator, none implicit."""
 
 OPAQUE = "Opaque"
-"""The operator name of every node that the registry does not know: it leaves as it came."""
+"""The operator name of nodes that the registry does not know; they are exported unchanged."""
 
 
 class ValueKind(StrEnum):
-    """What is known of the bytes of a value, and when."""
+    """How much is known of the bytes of a value, and when."""
 
     CONSTANT = "constant"
-    """Known at compile time: what is computed of constants alone may be folded."""
+    """Known at compile time: values computed from constants alone may be folded."""
     PARAMETER = "parameter"
-    """Held by the model, as a weight is, but another value may take its place from one run to the
-    next: nothing may be folded, and what is computed of it is computed in each run."""
+    """Held by the model, as a weight is, but a caller may replace it from one run to the next: it
+    may not be folded, and values computed from it are computed in each run.
+    """
     ACTIVATION = "activation"
     """Given or computed in each run."""
 
 
 def attributes(**values: Attr) -> Attrs:
-    """Attributes in canonical order."""
+    """Return attributes in canonical order."""
     return tuple(sorted(values.items()))
 
 
 def sized(attrs: Attrs, sizes: Mapping[str, int]) -> Attrs:
-    """Attributes at sizes of the symbols in them."""
+    """Return attributes with sizes substituted for their symbols."""
 
     def at_sizes(value: Attr) -> Attr:
         if isinstance(value, tuple):
@@ -71,14 +72,14 @@ def sized(attrs: Attrs, sizes: Mapping[str, int]) -> Attrs:
 
 
 def number_of(attrs: Attrs, name: str) -> float:
-    """The value of an attribute that is a number."""
+    """Return the value of an attribute that is a number."""
     value = dict(attrs)[name]
     assert isinstance(value, int | float)
     return value
 
 
 def index_of(attrs: Attrs) -> int:
-    """The attribute ``index``, by which terms refer to leaves, opaque nodes and their outputs."""
+    """Return the attribute ``index``; terms refer with it to leaves, opaque nodes and outputs."""
     value = dict(attrs)["index"]
     assert isinstance(value, int)
     return value
@@ -94,11 +95,11 @@ class Node:
         outputs: value names; ``""`` is an unused optional output (opaque nodes only).
         attrs: all attributes (empty for opaque nodes, whose ``payload`` holds them).
         name: the ONNX node name, ``""`` for new nodes.
-        sources: names of the original ONNX nodes that this one stands for.
-        rules: names of the rules that made it; empty for what the model already had.
+        sources: names of the original ONNX nodes that this one represents.
+        rules: names of the rules that made the node; empty for a node of the original model.
         captures: outer values that the subgraphs of an opaque node read; they must keep their
             names.
-        payload: the ONNX node of an opaque one.
+        payload: the ONNX node of an opaque node.
     """
 
     op: str
@@ -112,7 +113,7 @@ class Node:
     payload: Any = field(default=None, compare=False, repr=False)
 
     def attr(self, name: str) -> Any:
-        """The value of attribute ``name``."""
+        """Return the value of attribute ``name``."""
         for key, value in self.attrs:
             if key == name:
                 return value
@@ -126,7 +127,7 @@ class Node:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Every value that the node needs, those of its subgraphs too."""
+        """All values that the node reads, those that its subgraphs read included."""
         return tuple(name for name in self.inputs + self.captures if name)
 
 
@@ -138,8 +139,9 @@ class Constant:
         type: element type and sizes.
         digest: equal digests mean equal contents (not the other way round).
         load: returns the array, possibly a memory-mapped view; callers must not write to it.
-        source: the ONNX tensor it came from, so that an untouched weight leaves without being
-            copied.
+        source: the ONNX tensor it came from, so that an unchanged weight is exported without a
+            copy; or a :class:`~eqsat_opt.ir.graph.handles.Splat` or an
+            :class:`~eqsat_opt.ir.graph.handles.Expression`.
     """
 
     type: StaticType
@@ -149,7 +151,7 @@ class Constant:
 
     @property
     def flops(self) -> float:
-        """What computing it would still take; nothing for what is stored."""
+        """Floating point operations that loading it still takes; 0 for a stored constant."""
         return getattr(self.load, "flops", 0.0)
 
 
@@ -192,42 +194,42 @@ class Graph:
 
     @cached_property
     def pinned(self) -> frozenset[str]:
-        """Values whose names others rely on: interface and captured values."""
+        """Values whose names must not change: interface and captured values."""
         captured = (name for node in self.nodes for name in node.captures)
         return frozenset((*self.inputs, *self.outputs, *captured))
 
     def tensor_type(self, name: str) -> TensorType | None:
-        """The tensor type of a value, ``None`` for what is not a typed tensor."""
+        """Return the tensor type of a value, ``None`` for a value that is not a typed tensor."""
         value = self.types.get(name)
         return value if isinstance(value, TensorType) else None
 
     def static_type(self, name: str) -> StaticType:
-        """The type of a tensor of a graph whose sizes were fixed before.
+        """Return the type of a tensor of a graph whose sizes were fixed before.
 
         Raises:
-            SymbolicSizes: it has a symbolic dimension, or no tensor type.
+            SymbolicSizes: the value has a symbolic dimension, or no tensor type.
         """
         return require_static(self.types[name])
 
     def kind(self, name: str) -> ValueKind:
-        """What is known of a value."""
+        """Return the kind of a value."""
         if name in self.constants:
             return ValueKind.CONSTANT
         return ValueKind.PARAMETER if name in self.parameters else ValueKind.ACTIVATION
 
     def operator_counts(self) -> Counter[str]:
-        """How many nodes of each operator there are."""
+        """Count the nodes of each operator."""
         return Counter(
             n.payload.op_type if n.op == OPAQUE and n.payload is not None else n.op
             for n in self.nodes
         )
 
     def with_nodes(self, nodes: tuple[Node, ...], **changes: Any) -> Graph:
-        """The same graph with other nodes."""
+        """Return the same graph with other nodes."""
         return replace(self, nodes=nodes, **changes)
 
     def live_nodes(self) -> Iterator[Node]:
-        """The nodes that some output needs, in order."""
+        """Return the nodes that some output needs, in order."""
         needed = set(self.outputs)
         kept = []
         for node in reversed(self.nodes):
@@ -240,7 +242,7 @@ class Graph:
         """Verify single definition, topological order and complete types.
 
         Raises:
-            ModelError: naming the first value that breaks the invariant.
+            ModelError: a value breaks an invariant; the message names the first one.
         """
         defined = set(self.inputs) | set(self.constants)
         for node in self.nodes:

@@ -1,4 +1,4 @@
-"""Handles on constants: their identity, and how to load their bytes."""
+"""Handles on constants: their identity, and the way to load their bytes."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _EXTERNAL_HASHED_BYTES = 1 << 16
-"""External tensors above this are known by their place in the file: no page is touched."""
+"""External tensors above this are identified by their place in the file: no page is touched."""
 
 _KEPT_BYTES = 1 << 20
-"""Computed arrays up to this are kept; larger ones live only as long as somebody holds them."""
+"""Computed arrays up to this are kept; larger arrays live only as long as they are referred to."""
 
 _DEAR_FLOPS = 1e9
-"""What takes more than this to compute is kept, and never computed only to be looked at."""
+"""Constants that take more to compute are kept, and never computed only for inspection."""
 
 _FLOPS_PER_S = 5e9
-"""At which a slow machine computes constants."""
+"""Speed at which a slow machine computes constants."""
 
 _UNIFORM_LIMIT = 1 << 14
-"""Constants up to this many elements are looked at for being uniform; no larger one is read."""
+"""Constants up to this many elements are checked for being uniform; no larger one is read."""
 
 _FOLDING_ROOM_BYTES = 64 << 20
 """Bytes to which constants may always grow; beyond it, to the size of the model's own weights."""
@@ -57,7 +57,7 @@ _FOLDING_ROOM_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Splat:
-    """The source of a constant whose elements are all equal; it leaves as a ConstantOfShape.
+    """The source of a constant whose elements are all equal; it is exported as a ConstantOfShape.
 
     Attributes:
         value: the scalar, of the constant's element type.
@@ -68,10 +68,10 @@ class Splat:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """The source of a constant that an operator of the registry makes of other constants.
+    """The source of a constant that an operator of the registry computes from other constants.
 
-    It may be rounded otherwise than the constant, which may be computed by a runtime or in wider
-    numbers.
+    Its value may be rounded differently from the constant, which may be computed by a runtime or in
+    wider numbers.
 
     Attributes:
         op, attrs: the operator.
@@ -93,14 +93,14 @@ def _digest(*parts: bytes | str) -> str:
 
 
 def array_constant(array: Array) -> Constant:
-    """A constant that is already in memory."""
+    """Return a handle on an array that is already in memory."""
     array = np.asarray(array)
     type_ = StaticType(DTYPE_NAMES[onnx_ir.DataType.from_numpy(array.dtype).value], array.shape)
     return Constant(type_, _digest(str(type_), array.tobytes()), lambda: array)
 
 
 def splat_constant(value: Array, shape: tuple[int, ...]) -> Constant:
-    """A constant of which every element is the scalar ``value``; it takes no memory."""
+    """Return a constant of which every element is the scalar ``value``; it takes no memory."""
     scalar = np.asarray(value).reshape(())
     dtype = DTYPE_NAMES[onnx_ir.DataType.from_numpy(scalar.dtype).value]
     type_ = StaticType(dtype, shape)
@@ -113,7 +113,7 @@ def splat_constant(value: Array, shape: tuple[int, ...]) -> Constant:
 
 
 def tensor_constant(tensor: Any) -> Constant | None:
-    """The handle on an onnx-ir tensor, ``None`` where its element type is not one of ours."""
+    """Return the handle on an onnx-ir tensor, ``None`` if its element type is not supported."""
     dtype = DTYPE_NAMES.get(tensor.dtype.value)
     if dtype is None:
         return None
@@ -139,14 +139,14 @@ def derived_constant(
     flops: float = 0.0,
     source: Expression | None = None,
 ) -> Constant:
-    """A constant that is computed when it is first loaded.
+    """Return a constant that is computed when it is first loaded.
 
     Args:
-        type_: of the array; what ``compute`` returns is converted to its element type.
-        compute: makes the array.
-        recipe: operator, attributes and operand digests: all that determines the contents.
-        flops: that ``compute`` takes, those of its operands included.
-        source: the same as an operator of the registry, where there is one.
+        type_: type of the array; the result of ``compute`` is converted to its element type.
+        compute: computes the array.
+        recipe: operator, attributes and operand digests: everything that determines the contents.
+        flops: operations that ``compute`` takes, those of its operands included.
+        source: the same value as an operator of the registry, if there is one.
     """
     shape, dtype = type_.shape, numpy_dtype(type_.dtype)
 
@@ -160,12 +160,12 @@ def derived_constant(
 
 
 class Computed:
-    """An array that is computed when it is asked for, and kept where it is small or took long.
+    """An array that is computed on demand, and kept if it is small or took long to compute.
 
     Args:
-        compute: makes it.
-        flops: that this takes, those of its operands included.
-        is_kept: whether it is kept in any case.
+        compute: computes the array.
+        flops: operations that this takes, those of its operands included.
+        is_kept: whether the array is kept in any case.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Computed:
 
     @property
     def flops(self) -> float:
-        """What is still to be done."""
+        """Floating point operations that are still to be done."""
         return self._flops if self._kept is None else 0.0
 
     def __call__(self) -> Array:
@@ -196,7 +196,7 @@ class Computed:
 
 
 def reshaped(handle: Constant, type_: StaticType, digest: str) -> Constant:
-    """The elements of another constant in another shape."""
+    """Return a constant with the elements of another one in another shape."""
     shape = type_.shape
     load = Computed(lambda: np.asarray(handle.load()).reshape(shape), handle.flops)
     source = Expression("Reshape", attributes(shape=shape), (handle,))
@@ -204,7 +204,7 @@ def reshaped(handle: Constant, type_: StaticType, digest: str) -> Constant:
 
 
 def held_bytes(constants: Iterable[Constant]) -> int:
-    """Bytes of memory that these constants need; a splat needs one element."""
+    """Return the bytes of memory that these constants need; a splat needs one element."""
     return sum(
         numpy_dtype(one.type.dtype).itemsize if isinstance(one.source, Splat) else one.type.bytes
         for one in constants
@@ -212,22 +212,25 @@ def held_bytes(constants: Iterable[Constant]) -> int:
 
 
 def folding_s(constants: Iterable[Constant]) -> float:
-    """Seconds that computing these constants takes on a slow machine, each by itself."""
+    """Return the seconds that computing these constants takes on a slow machine, each by itself."""
     return sum(one.flops for one in constants) / _FLOPS_PER_S
 
 
 def is_dear(*constants: Constant) -> bool:
-    """Whether any takes so long to compute that none shall be loaded only to be looked at."""
+    """Return whether any takes too long to compute to load them only for inspection."""
     return any(one.flops > _DEAR_FLOPS for one in constants)
 
 
 def folding_room(constants: Iterable[Constant]) -> int:
-    """Bytes of any one value that a search folds: as many as the model holds, or few."""
+    """Return the limit in bytes of a value that a search folds.
+
+    It is the size of the model's constants, but at least 64 MiB.
+    """
     return max(_FOLDING_ROOM_BYTES, held_bytes(constants))
 
 
 def splat_value(constant: Constant, limit: int = 1024) -> Any:
-    """The scalar that every element equals; ``None`` if they differ or exceed ``limit``."""
+    """Return the scalar that every element equals; ``None`` if they differ or exceed ``limit``."""
     if isinstance(constant.source, Splat):
         return constant.source.value
     size = constant.type.size
@@ -240,9 +243,9 @@ def splat_value(constant: Constant, limit: int = 1024) -> Any:
 
 
 def uniform_value(constant: Constant) -> float | None:
-    """The number that all elements of a small constant are, which a literal of its type stands for.
+    """Return the number that all elements of a small constant equal, as a literal of its type.
 
-    ``None`` if they differ, are not finite, or are -0 or whole numbers that no float is.
+    It is ``None`` if they differ, are not finite, or are -0 or whole numbers that no float equals.
     """
     size, dtype = constant.type.size, constant.type.dtype
     if not 0 < size <= _UNIFORM_LIMIT or dtype not in FLOATS | INTEGERS:

@@ -1,6 +1,6 @@
 """A kernel: a few operator applications that a backend runs at once, closed over typed operands.
 
-Kernels are what is priced. Their signature says everything that the time depends on and nothing
+Prices are per kernel. The signature of a kernel has everything that its time depends on and nothing
 else, so equal work in different models shares one measurement.
 """
 
@@ -34,13 +34,14 @@ __all__ = ["Kernel", "Operand", "Step"]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What a kernel reads.
+    """An operand of a kernel.
 
     Attributes:
         type: its tensor type.
-        const: whether it is known when the session is built, so that a runtime packs it beforehand.
-        value: the literal, for scalars on whose value the time depends.
-        form: in which it arrives.
+        const: whether its value is known when the session is built, so that a runtime packs it
+            beforehand.
+        value: the literal, for scalars whose value affects the time.
+        form: the form in which the operand arrives.
     """
 
     type: TensorType
@@ -53,7 +54,8 @@ class Operand:
 class Step:
     """One operator application.
 
-    ``operands`` below the kernel's operand count are its operands, the rest earlier steps.
+    In ``operands``, numbers below the kernel's operand count are its operands, the others earlier
+    steps.
     """
 
     op: str
@@ -63,14 +65,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What runs at once.
+    """Operator applications that a backend runs at once.
 
     Attributes:
-        operands: what it reads.
-        steps: in order.
-        outputs: numbered like operands of steps.
-        writes: the form that the outputs are wanted in. Where a kernel does not know it, or that of
-            an operand, conversions are part of its price.
+        operands: the values that it reads.
+        steps: the operator applications in order.
+        outputs: its results, numbered like operands of steps.
+        writes: the form that the outputs should have. If a kernel does not support this form, or
+            that of an operand, conversions are part of its price.
     """
 
     operands: tuple[Operand, ...]
@@ -83,7 +85,10 @@ class Kernel:
         return hash((self.operands, self.steps, self.outputs, self.writes))
 
     def __hash__(self) -> int:
-        """Remembered: kernels of hundreds of operands are looked up again and again."""
+        """Return a hash that is computed only once.
+
+        Kernels of hundreds of operands are looked up again and again.
+        """
         return self._hash
 
     @cached_property
@@ -98,7 +103,7 @@ class Kernel:
 
     @cached_property
     def signature(self) -> str:
-        """Canonical JSON of steps, of the types, constness, literals and forms of operands."""
+        """Canonical JSON of steps, and of types, constness, literals and forms of operands."""
         value: dict[str, Any] = {
             "operands": [_described(operand) for operand in self.operands],
             "steps": [
@@ -112,18 +117,18 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The operators, for people: ``Conv+Add+Relu``."""
+        """The operators in readable form: ``Conv+Add+Relu``."""
         return "+".join(step.op for step in self.steps)
 
     @cached_property
     def static_types(self) -> tuple[StaticType, ...] | None:
-        """The types if all sizes are literal, so that it can be measured as it is."""
-        # Symbolic sizes of operands may fit by what the model demands of them only.
+        """The types if all sizes are literal, so that the kernel can be measured as it is."""
+        # Symbolic sizes of operands may fit only because the model demands it.
         are_known = static_types(operand.type for operand in self.operands) is not None
         return static_types(self.types) if are_known else None
 
     def required_types(self) -> tuple[StaticType, ...]:
-        """The types of a kernel whose sizes were fixed before.
+        """Return the types of a kernel whose sizes were fixed before.
 
         Raises:
             SymbolicSizes: a dimension is symbolic.
@@ -132,7 +137,7 @@ class Kernel:
 
     @cached_property
     def flops(self) -> Dim:
-        """Floating point operations of all steps; one application makes all of its outputs."""
+        """Floating point operations of all steps; one application computes all of its outputs."""
         total: Dim = 0
         seen: set[Application] = set()
         for i, step in enumerate(self.steps, start=len(self.operands)):
@@ -145,7 +150,7 @@ class Kernel:
 
     @cached_property
     def bytes(self) -> Dim:
-        """Least bytes to read and write: operands and outputs, nothing in between."""
+        """Least bytes to read and write: operands and outputs, no intermediate values."""
         total: Dim = 0
         for type_ in (*(o.type for o in self.operands), *(self.types[i] for i in self.outputs)):
             total = total + type_.bytes
@@ -153,9 +158,10 @@ class Kernel:
 
     @cached_property
     def open_shapes(self) -> int:
-        """How many shapes have to be computed in each run, since their sizes are symbolic.
+        """Number of shapes that have to be computed in each run, since their sizes are symbolic.
 
-        A size that an operand has in the same place needs no computing, nor does one more.
+        A size that an operand has on the same axis needs no computation, and neither does one other
+        size of the shape.
         """
         found = 0
         for step in self.steps:
@@ -168,7 +174,7 @@ class Kernel:
         return found
 
     def with_sizes(self, sizes: dict[str, int]) -> Kernel:
-        """The same kernel with symbolic dimensions replaced."""
+        """Return the same kernel with symbolic dimensions replaced by sizes."""
 
         def fix(type_: TensorType) -> StaticType:
             return StaticType(type_.dtype, tuple(evaluate_dim(d, sizes) for d in type_.shape))
@@ -179,7 +185,7 @@ class Kernel:
 
     @property
     def _places(self) -> set[int]:
-        """The operands that say places in others, of which the first one always exists."""
+        """Operands that hold indices into other operands, of which index 0 always exists."""
         return {
             operand
             for step in self.steps
@@ -188,7 +194,7 @@ class Kernel:
         }
 
     def to_graph(self) -> Graph:
-        """A graph of its own with seeded random weights, to be exported and measured."""
+        """Return the kernel as a graph with seeded random weights, to be exported and measured."""
         inputs: list[str] = []
         constants: dict[str, Constant] = {}
         types: dict[str, Any] = {}
@@ -197,7 +203,7 @@ class Kernel:
             names.append(name := f"x{i}")
             types[name] = operand.type
             if operand.const:
-                # What it is made from says all of it, and takes less time to read than its bytes.
+                # The seed determines the contents, and takes less time to hash than the bytes.
                 value = 0.0 if i in self._places else operand.value
                 seed = f"{operand.type} {value} {i}"
                 digest = hashlib.blake2b(seed.encode(), digest_size=16).hexdigest()
@@ -243,8 +249,9 @@ def _plain(value: Any) -> Any:
 
 
 _DRAWN = 1_000_003
-"""Numbers that are drawn for a weight; a larger one repeats them, which no kernel can tell. Being
-prime, the period is none of rows or blocks."""
+"""Number of values drawn for a weight; a larger weight repeats them, which does not affect a
+kernel's time. The period is prime, so it is not a number of rows or blocks.
+"""
 
 
 def _weight(type_: StaticType, value: float | None, index: int) -> npt.NDArray[Any]:
@@ -254,7 +261,7 @@ def _weight(type_: StaticType, value: float | None, index: int) -> npt.NDArray[A
     rng = np.random.default_rng(index)
     few = min(type_.size, _DRAWN)
     # Positive and near 1, so that divisions, roots and logarithms stay ordinary numbers, and
-    # whole numbers divide too.
+    # integers can be divisors too.
     least = 0 if dtype.kind == "b" else 1
     drawn = rng.integers(least, 2, few) if dtype.kind in "iub" else rng.uniform(0.5, 1.5, few)
     return np.resize(drawn.astype(dtype), shape)

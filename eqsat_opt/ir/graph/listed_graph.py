@@ -25,7 +25,7 @@ __all__ = ["FORMAT", "ListedGraph", "graph_from_json", "graph_to_json"]
 FORMAT = "eqsat-opt graph 1"
 
 _DIGEST = 8
-"""Characters of a digest that tell constants of one model apart."""
+"""Characters of a digest that suffice to distinguish the constants of one model."""
 
 _LISTS = ("sources", "rules", "captures")
 
@@ -35,18 +35,18 @@ class ListedGraph:
     """A graph that prints itself line by line.
 
     Attributes:
-        graph: it; one that was read has constants without contents and opaque nodes of which no
-            more is known than their operator.
+        graph: the graph; one read from a file has constants without contents, and opaque nodes of
+            which only the domain and the operator are known.
     """
 
     graph: Graph
 
     def lines(self, *, short: bool = False) -> Iterator[str]:
-        """A line of counts, a header, and one line per input, constant and node.
+        """Yield a line of counts, a header, and one line per input, constant and node.
 
         Args:
-            short: whether inputs and constants have no line; constants have a ``!`` where they are
-                read.
+            short: whether to omit the lines of inputs and constants; constants are marked ``!``
+                where they are read.
         """
         graph = self.graph
         yield (
@@ -81,14 +81,14 @@ class ListedGraph:
 
 @dataclass(frozen=True)
 class _Operator:
-    """What is stored of an opaque node's payload."""
+    """The stored part of an opaque node's payload."""
 
     domain: str
     op_type: str
 
 
 def _operator(node: Node) -> tuple[str, str]:
-    """Domain and operator of an opaque node."""
+    """Return the domain and the operator of an opaque node."""
     domain, op = (getattr(node.payload, name, "") for name in ("domain", "op_type"))
     return str(domain or ""), str(op or node.op)
 
@@ -97,7 +97,7 @@ def _operator(node: Node) -> tuple[str, str]:
 
 
 def graph_to_json(listed: ListedGraph) -> Document:
-    """The document of a graph; :func:`graph_from_json` gives back an equal one."""
+    """Return the document of a graph; :func:`graph_from_json` gives back an equal graph."""
     graph = listed.graph
     return {
         "format": FORMAT,
@@ -133,11 +133,12 @@ def _node_to_json(graph: Graph, node: Node) -> dict[str, Any]:
 
 
 def graph_from_json(document: Any) -> ListedGraph:
-    """The graph of a document.
+    """Return the graph that a document holds.
 
     Raises:
-        StageError: the document is of another kind or version, a field is missing or foreign, an
-            operator or attribute is unknown, or a value is defined twice or read before.
+        StageError: the document is of another kind or version, a field is missing or unknown, an
+            operator or attribute is unknown, or a value is defined twice or read before its
+            definition.
     """
     entry = Entry(document, "the graph")
     entry.require_format(FORMAT)

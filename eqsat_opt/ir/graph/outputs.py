@@ -1,4 +1,4 @@
-"""Operators with several outputs: a node of a graph for each, and one node of ONNX for all."""
+"""Operators with several outputs: one node of a graph per output, but one ONNX node for all."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from eqsat_opt.ir.ops import OPS, OUTPUT
 __all__ = ["Application", "application", "joined"]
 
 Application = tuple[str, Attrs, tuple[object, ...]]
-"""Operator, attributes but for the number of the output, and operands."""
+"""Operator, attributes without the number of the output, and operands."""
 
 
 def application(op: str, attrs: Attrs, operands: tuple[object, ...]) -> Application | None:
-    """What outputs of one application of an operator agree in; ``None`` where it has one output."""
+    """Return the key that all outputs of an application share; ``None`` if it has one output."""
     if op not in OPS or OPS[op].outputs == 1:
         return None
     return op, tuple(pair for pair in attrs if pair[0] != OUTPUT), operands
 
 
 def joined(nodes: Iterable[Node]) -> list[Node]:
-    """The same, with one node for all outputs of an application, where the first of them stands.
+    """Merge the nodes of one application into one node with all outputs, at the place of the first.
 
-    It has the attributes of ONNX, and `""` for each output that no node computes.
+    The merged node has the attributes of ONNX, and `""` for each output that no node computes.
     """
     made: list[Node] = []
     places: dict[Application, int] = {}

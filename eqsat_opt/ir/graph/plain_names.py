@@ -1,6 +1,6 @@
 """Operators and sizes as users know them, for messages and tables.
 
-The search has operators that ONNX does not have, and names sizes that a file leaves without one.
+The search has operators that ONNX does not have, and names sizes that a file leaves without a name.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ OPERATORS: Mapping[str, str] = {
     "Square": "Mul by itself",
     "StridedSlice": "Slice",
 }
-"""Operators that ONNX does not have, in words of those that it has."""
+"""Operators that ONNX does not have, in words of operators that it has."""
 
 _OPERATOR = re.compile(rf"\b({'|'.join(OPERATORS)})\b")
 _SIZE = re.compile(r"\?([^\s?,()\[\]*+]+)\.(\d+)")
 
 
 def plain_operator(name: str) -> str:
-    """An operator of the search as ONNX calls it."""
+    """Return the name of an operator of the search as ONNX calls it."""
     return OPERATORS.get(name, name)
 
 
 def plain_kernel(text: str) -> str:
-    """The text of a kernel, or of an equation, without operators that ONNX does not have."""
+    """Replace the operators that ONNX does not have in the text of a kernel or an equation."""
     return plain_sizes(_OPERATOR.sub(lambda found: OPERATORS[found[0]], text))
 
 
 def axis_name(size: str) -> str:
-    """The name under which a size can be given: of an axis without a name, ``VALUE.AXIS``."""
+    """Return the name with which users give a size: ``VALUE.AXIS`` for an axis without a name."""
     return size.removeprefix("?")
 
 
 def plain_sizes(text: str) -> str:
-    """A text about types, where a size without a name is told by the value and axis it is of."""
+    """Describe the sizes without a name in a text about types by their values and axes."""
     return _SIZE.sub(r"axis \2 of \1", text)

@@ -1,4 +1,4 @@
-"""Sizes, types and applied operators as JSON, for every room that stores them."""
+"""Sizes, types and applied operators as JSON, for every module that stores them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ __all__ = [
 TYPING_FAILURES = (
     IllTyped, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError,
 )  # fmt: skip
-"""How an operator's typing ends on what no importer or rule would make: it says so only of types
-and attributes that make sense by themselves."""
+"""Exceptions of an operator's typing for operands that no importer or rule would make: it raises
+:class:`~eqsat_opt.ir.ops.IllTyped` only if the types and attributes make sense by themselves.
+"""
 
 
 # ** sizes **
 
 
 def dim_to_json(dim: Dim) -> Any:
-    """A number, or the terms of a polynomial: ``[[coefficient, [factor, ...]], ...]``.
+    """Return a number, or the terms of a polynomial: ``[[coefficient, [factor, ...]], ...]``.
 
-    A factor is a name, or ``{"floor": [size, size]}`` for a division that leaves a rest; maxima and
+    A factor is a name, or ``{"floor": [size, size]}`` for a division with a remainder; maxima and
     minima are written in the same way.
     """
     if not isinstance(dim, SymDim):
@@ -52,10 +53,10 @@ def _atom(name: str) -> Any:
 
 
 def dim_from_json(value: Any, where: str) -> Dim:
-    """What :func:`dim_to_json` wrote.
+    """Return the size that :func:`dim_to_json` wrote.
 
     Raises:
-        StageError: it is not a size, or not written in its normal form.
+        StageError: the value is not a size, or not written in its normal form.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -98,17 +99,17 @@ def _factor(value: Any, where: str) -> Dim:
 
 
 def type_to_json(type_: ValueType) -> Any:
-    """``["float32", [1, 8]]``, or ``{"other": text}`` for what is not a tensor."""
+    """Return ``["float32", [1, 8]]``, or ``{"other": text}`` for a type that is not a tensor's."""
     if isinstance(type_, OtherType):
         return {"other": type_.text}
     return [type_.dtype, [dim_to_json(dim) for dim in type_.shape]]
 
 
 def type_from_json(value: Any, where: str) -> ValueType:
-    """What :func:`type_to_json` wrote.
+    """Return the type that :func:`type_to_json` wrote.
 
     Raises:
-        StageError: it is not a type.
+        StageError: the value is not a type.
     """
     if isinstance(value, dict):
         entry = Entry(value, where)
@@ -128,7 +129,7 @@ def type_from_json(value: Any, where: str) -> ValueType:
 
 
 def operator_to_json(op: str, attrs: Attrs) -> dict[str, Any]:
-    """``{"op": "Concat", "attrs": {"axis": 1}}``; no ``attrs`` where there are none."""
+    """Return ``{"op": "Concat", "attrs": {"axis": 1}}``, without ``attrs`` if there are none."""
     if not attrs:
         return {"op": op}
     return {"op": op, "attrs": {name: _attr_to_json(value) for name, value in attrs}}
@@ -137,17 +138,17 @@ def operator_to_json(op: str, attrs: Attrs) -> dict[str, Any]:
 def operator_from_json(
     entry: Entry, n_operands: int, others: Mapping[str, Mapping[str, AttrKind]]
 ) -> tuple[str, Attrs]:
-    """What :func:`operator_to_json` wrote.
+    """Return the operator and the attributes that :func:`operator_to_json` wrote.
 
     Args:
         entry: the object.
-        n_operands: how many operands it is applied to.
-        others: operators beside those of the registry, with their attributes; they take any
-            number of operands.
+        n_operands: the number of operands that the operator is applied to.
+        others: operators besides those of the registry, with their attributes; they take any number
+            of operands.
 
     Raises:
-        StageError: the operator is unknown, an attribute is missing, foreign or of another kind, or
-            it takes another number of operands.
+        StageError: the operator is unknown, an attribute is missing, unknown or of another kind, or
+            the operator takes another number of operands.
     """
     op = entry.text("op")
     if op not in others and not is_known(op):
@@ -190,7 +191,7 @@ def _attr_from_json(value: Any, kind: AttrKind, where: str) -> Attr:
 
 
 def attrs_text(attrs: Attrs) -> str:
-    """For people: ``group=1, pads=1,1,1,1``."""
+    """Return attributes in readable form: ``group=1, pads=1,1,1,1``."""
     return ", ".join(
         f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
         for name, value in attrs

@@ -1,7 +1,7 @@
-"""Types of nodes that stay opaque, where their operands tell more than inference node by node.
+"""Types of opaque nodes whose operands determine more than inference node by node finds.
 
-Inference by onnx gives up behind symbolic dimensions and computed shapes. Whatever reads the result
-of such a node is typed only if the node is.
+Inference by onnx gives up after symbolic dimensions and computed shapes. A reader of the result of
+such a node is typed only if the node is.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from eqsat_opt.ir.values.types import TensorType, ValueType
 __all__ = ["computed_types"]
 
 Dims = Callable[[str], Sequence[Dim]]
-"""Elements of an integer vector; raises `Untranslatable` where they are not known."""
+"""A reader of the elements of an integer vector; raises `Untranslatable` if they are unknown."""
 
 Numbers = Callable[[str], Sequence[float]]
-"""Elements of a constant; raises `Untranslatable` where it is none."""
+"""A reader of the elements of a constant; raises `Untranslatable` if there is none."""
 
 
 def computed_types(
@@ -40,14 +40,14 @@ def computed_types(
     numbers: Numbers,
     is_not_one: Callable[[Dim], bool],
 ) -> Sequence[TensorType]:
-    """Return the types of the first outputs, none where nothing more is known than before.
+    """Return the types of the first outputs, none if nothing more is known than before.
 
     Args:
-        node: of any operator.
-        types: of the values so far.
+        node: a node of any operator.
+        types: types of the values so far.
         dims: reads an integer vector.
         numbers: reads a constant.
-        is_not_one: whether a size is 1 in no run that succeeds.
+        is_not_one: whether a size is never 1 in a run that succeeds.
     """
     if node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
         return ()
@@ -68,7 +68,7 @@ def computed_types(
 
 @dataclass(frozen=True)
 class _Call:
-    """A node, what is known of its operands, and the type of the first of them."""
+    """A node, the known facts about its operands, and the type of the first of them."""
 
     node: onnx_ir.Node
     x: TensorType
@@ -87,7 +87,7 @@ class _Call:
 
 
 def _reshape(call: _Call) -> TensorType:
-    """A Reshape that cannot be proven to fit its operand has the shape that its target says."""
+    """Type a Reshape that cannot be proven to fit its operand, by its target."""
     name = call.node.outputs[0].name or ""
     try:
         wanted = call.dims(call.names[1])
@@ -109,7 +109,7 @@ def _reshape(call: _Call) -> TensorType:
 
 
 def _resize(call: _Call) -> TensorType:
-    """Resize to sizes that are known, or by factors that are; Upsample by factors."""
+    """Type a Resize by known sizes or factors, or an Upsample by factors."""
     axes = call.node.attributes.get_ints("axes", None) or range(call.x.rank)
     policy = call.node.attributes.get_string("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" or len(call.names) < 2:
@@ -199,7 +199,7 @@ def _pad(call: _Call) -> TensorType:
 
 
 def _integer_convolution(call: _Call) -> TensorType:
-    """A convolution of integers, whose weights come second or, with scales, fourth."""
+    """Type a convolution of integers, whose weights come second or, with scales, fourth."""
     weight = call.types.get(call.names[1] if call.node.op_type == "ConvInteger" else call.names[3])
     if not isinstance(weight, TensorType) or weight.rank != call.x.rank or call.x.rank < 3:
         raise Untranslatable
@@ -226,9 +226,9 @@ def _tile(call: _Call) -> TensorType:
 
 
 def _broadcast(call: _Call) -> TensorType:
-    """Type what broadcasts sizes of which it is not known that they are equal.
+    """Type an operator that broadcasts sizes that are not known to be equal.
 
-    Where a size is never 1, the others of its axis are the same or 1 in every run that succeeds.
+    If a size is never 1, the other sizes of its axis equal it or are 1 in every run that succeeds.
     """
     operands = [call.types.get(name) for name in call.names]
     known = [operand for operand in operands if isinstance(operand, TensorType)]
@@ -252,7 +252,7 @@ def _broadcast(call: _Call) -> TensorType:
 
 
 def _is_multiple(dim: Dim) -> bool:
-    """Whether some number above 1 divides a size, whatever its symbols are."""
+    """Return whether some number above 1 divides a size, whatever its symbols are."""
     terms = dim.terms if isinstance(dim, SymDim) else ()
     return math.gcd(*(coefficient for _, coefficient in terms)) > 1
 

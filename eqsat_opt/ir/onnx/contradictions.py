@@ -17,16 +17,20 @@ Types = Sequence[TensorType | None]
 def contradiction(
     op: str, types: Types, attributes: Mapping[str, Any], target: Sequence[Any] | None
 ) -> str:
-    """Why a standard node can never run, as a sentence; empty if no reason is known.
+    """Return why a standard node can never run, as a sentence; empty if no reason is known.
 
-    `target` is the value of the second input, if it is known.
+    Args:
+        op: the operator.
+        types: the types of the inputs, ``None`` for an unknown one.
+        attributes: the attributes by name.
+        target: the value of the second input, if it is known.
     """
     check = _CHECKS.get(op)
     if check is None or not types or types[0] is None:
         return ""
     try:
         return check(types, attributes, target)
-    except (IndexError, TypeError, ValueError):  # malformed otherwise: others say how
+    except (IndexError, TypeError, ValueError):  # malformed; other checks report it
         return ""
 
 

@@ -8,4 +8,4 @@ MOVING = frozenset(
     {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "Identity",
      "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )  # fmt: skip
-"""By name, in the standard domain. What fills in numbers of its own, such as Pad, is none."""
+"""Names in the standard domain, without operators that add other numbers, such as Pad."""

@@ -1,4 +1,4 @@
-"""Whether graphs compute the same by the same operators, whatever their values are called."""
+"""Keys of graphs that compute the same by the same operators, whatever their values are called."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["is_identity", "output_keys"]
 
 
 def output_keys(graph: Graph) -> tuple[str, ...] | None:
-    """A key for each output; equal keys mean equal terms over the same inputs and constants.
+    """Return a key for each output; equal keys mean equal terms over the same inputs and constants.
 
-    Inputs are told apart by name, constants by their digest. Operands that may be exchanged have no
-    order, and an Identity is its operand.
+    Inputs are identified by name, constants by their digest. Operands that may be exchanged have no
+    order, and an Identity has the key of its operand.
 
     Returns:
-        ``None`` where an operator may give another result each time, or reads bodies of its own.
+        ``None`` if an operator may return another result each time, or reads bodies of its own.
     """
     keys = {name: f"input {name}" for name in graph.inputs}
     keys.update({name: f"constant {one.digest}" for name, one in graph.constants.items()})
@@ -38,7 +38,7 @@ def output_keys(graph: Graph) -> tuple[str, ...] | None:
 
 
 def is_identity(node: Node) -> bool:
-    """Whether a node only gives its operand another name."""
+    """Return whether a node only gives its operand another name."""
     payload = node.payload
     return node.op == OPAQUE and payload.domain == "" and payload.op_type == "Identity"
 

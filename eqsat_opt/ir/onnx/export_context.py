@@ -32,25 +32,25 @@ RULES_KEY = "eqsat_opt.rules"
 """Node metadata: the rules that made the node, separated by commas."""
 
 SOURCES_KEY = "eqsat_opt.sources"
-"""Node metadata: the original nodes that it stands for, separated by commas."""
+"""Node metadata: the original nodes that the node represents, separated by commas."""
 
 DEFAULT_OPSET = 21
 DEFAULT_IR_VERSION = 10
 
 _SPLAT_ELEMENTS = 1024
-"""Splats above this leave as a ConstantOfShape, smaller ones as plain data."""
+"""Size above which splats are written as a ConstantOfShape; smaller ones are plain data."""
 
 _MOD = 10
-"""The first opset in which rests of integers are computed."""
+"""First operator set in which Mod computes remainders of integers."""
 
 _SHAPE_OF_SOME = 15
-"""First operator set in which Shape tells some dimensions alone."""
+"""First operator set in which Shape can return some of the dimensions."""
 
 Array = npt.NDArray[Any]
 
 
 class ExportContext:
-    """What writers know and make while a model is exported."""
+    """The state of an export: known values, and the nodes and initializers written so far."""
 
     def __init__(self, graph: Graph, opset: int = DEFAULT_OPSET) -> None:
         self.graph = graph
@@ -102,7 +102,7 @@ class ExportContext:
                     self._infos.setdefault(value.name, value)
 
     def _value(self, name: str) -> onnx_ir.Value:
-        """A new value, with what the model declares of one with this name."""
+        """Return a new value, with what the model declares for a value of this name."""
         if name in self._values:
             raise ModelError(f"value {name!r} is defined twice")
         original = self._infos.get(name)
@@ -144,7 +144,7 @@ class ExportContext:
         return value
 
     def _new_name(self, base: str) -> str:
-        index = self._numbers.get(base, 0)  # counting from 0 would take squared time
+        index = self._numbers.get(base, 0)  # counting from 0 would take quadratic time
         while (name := f"{base}__{index}") in self._names:
             index += 1
         self._numbers[base] = index + 1
@@ -152,7 +152,7 @@ class ExportContext:
         return name
 
     def _metadata(self, is_last: bool) -> tuple[str, str | None, dict[str, str]]:
-        """Name, documentation and metadata of the node that is written now."""
+        """Return name, documentation and metadata of the node that is being written."""
         node = self._current
         if node is None:
             return "", None, {}
@@ -166,7 +166,7 @@ class ExportContext:
         return (node.name if is_last else ""), doc_string, metadata
 
     def _node_name(self, wanted: str, op_type: str, output: str) -> str:
-        """``wanted`` if no node has it yet, else a name that no node of either model has."""
+        """Return ``wanted`` if no node has it yet, else a name that no node of either model has."""
         name = wanted
         if not wanted or wanted in self._given_names:
             name = f"{op_type}_{output}"
@@ -176,7 +176,7 @@ class ExportContext:
         return name
 
     def type(self, name: str) -> TensorType:
-        """The type of a value, intermediate ones of this export excluded."""
+        """Return the type of a value of the graph; intermediate values of the export have none."""
         type_ = self.graph.types.get(name)
         if not isinstance(type_, TensorType):
             raise ModelError(f"value {name!r} has no tensor type")
@@ -189,15 +189,15 @@ class ExportContext:
         return original if found else None
 
     def is_original(self, node: Node, op_type: str) -> bool:
-        """Whether the model itself has ``node`` as this ONNX operator."""
+        """Return whether the model itself has ``node`` as this ONNX operator."""
         return self._original(node, op_type) is not None
 
     def is_in_original(self, op_type: str) -> bool:
-        """Whether the model itself has an operator, though its operator set may not."""
+        """Return whether the model itself has an operator, even if its operator set does not."""
         return op_type in self._op_types
 
     def original_constant(self, node: Node, op_type: str, index: int) -> Array | None:
-        """A constant operand of ``node`` in the model, if :meth:`is_original`."""
+        """Return a constant operand of ``node`` in the model, if :meth:`is_original`."""
         original = self._original(node, op_type)
         if original is None or index >= len(original.inputs):
             return None
@@ -218,14 +218,14 @@ class ExportContext:
         names, schema = list(outputs), standard_schema(op_type, self.opset)
         optional = [one.option is schema.FormalParameterOption.Optional for one in schema.outputs]
         for place, name in enumerate(names):
-            if not name and not optional[min(place, len(optional) - 1)]:  # the last may be many
+            if not name and not optional[min(place, len(optional) - 1)]:  # the last may be variadic
                 names[place] = self._inner(op_type)
         while not names[-1]:
             names.pop()
         self._append(op_type, inputs, names, attrs)
 
     def _inner(self, op_type: str) -> str:
-        """A new name, for a value that no other node of the graph reads."""
+        """Return a new name for a value that no other node of the graph reads."""
         outputs = self._current.outputs if self._current is not None else ()
         return self._new_name(next(filter(None, outputs), op_type))
 
@@ -274,14 +274,15 @@ class ExportContext:
                 symbol = plain_symbol(dim)
                 if symbol is not None:
                     self._dims.setdefault(symbol, (name, axis))
-            # One more reader of another value could keep a runtime from fusing what reads it.
+            # An additional reader of any other value could keep a runtime from fusing that value.
             if name in self._measured and not isinstance(type_, StaticType):
                 self._shapes.setdefault(type_.shape, name)
 
     def shape_value(self, shape: tuple[Dim, ...]) -> str:
-        """An ``int64`` vector that holds ``shape``, computed from other shapes at run time.
+        """Return the name of an ``int64`` vector that holds ``shape``, computed at run time.
 
-        It is the shape of a value where one has it, and takes no more than it has to otherwise.
+        If a value has this shape, the vector is the Shape of that value; otherwise it is computed
+        from other shapes, with common parts shared.
         """
         whole = self._shapes.get(shape)
         if whole is not None:
@@ -297,7 +298,7 @@ class ExportContext:
         return self._shape_part(("Concat", *parts), lambda: self.op("Concat", parts, axis=0))
 
     def _dim_value(self, dim: Dim) -> str:
-        """A vector with the one element ``dim``."""
+        """Return the name of a vector with ``dim`` as its only element."""
         if not isinstance(dim, SymDim):
             return self.constant(np.asarray([dim], np.int64))
         terms = []
@@ -339,17 +340,20 @@ class ExportContext:
         )
 
     def _quotient_value(self, above: Dim, below: Dim) -> str:
-        """A vector with the one element ``above // below``; Div rounds towards zero."""
+        """Return the name of a vector with ``above // below`` as its only element.
+
+        ONNX's Div rounds towards zero.
+        """
         dividend, divisor = self._dim_value(above), self._dim_value(below)
         if is_size(above):
             return self._chain("Div", [dividend, divisor])
-        if self.opset >= _MOD:  # the rest, which has the sign of the divisor, is taken first
+        if self.opset >= _MOD:  # without the remainder, Div is exact
             pair = [dividend, divisor]
             rest = self._shape_part(("Mod", *pair), lambda: self.op("Mod", pair))
             less = [dividend, rest]
             whole = self._shape_part(("Sub", *less), lambda: self.op("Sub", less))
             return self._chain("Div", [whole, divisor])
-        # No size lies more than one divisor below zero.
+        # No size is more than one divisor below zero.
         moved = self._chain("Div", [self._dim_value(above + below), divisor])
         return self._chain("Add", [moved, self._dim_value(-1)])
 
@@ -394,7 +398,7 @@ def copy_of(value: onnx_ir.Value, name: str) -> onnx_ir.Value:
 
 
 def tensor_of(name: str, constant: Constant) -> Any:
-    """The onnx-ir tensor of a constant: the original, under another name if need be, or lazy."""
+    """Return the onnx-ir tensor of a constant: the original, renamed if needed, or a lazy one."""
     source = constant.source
     if source is not None and not isinstance(source, Expression | Splat):
         if source.name == name:

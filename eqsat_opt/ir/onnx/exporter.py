@@ -1,4 +1,4 @@
-"""Graph to ONNX: untouched nodes as they came, new nodes with the rules that made them."""
+"""Graph to ONNX: unchanged nodes as they were, new nodes with the rules that made them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from eqsat_opt.ir.values.types import DTYPE_CODES, TensorType
 __all__ = ["RULES_KEY", "SOURCES_KEY", "SPLIT", "export_model", "model_proto", "to_same_type"]
 
 SPLIT = "Split"
-"""Takes one tensor apart into neighbouring parts: attributes ``axis`` and ``sizes``."""
+"""Operator that splits a tensor into adjacent parts, with attributes ``axis`` and ``sizes``."""
 
 _GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
 
 def export_model(graph: Graph, opset: int = DEFAULT_OPSET) -> onnx_ir.Model:
-    """The ONNX model of a graph.
+    """Return the ONNX model of a graph.
 
     The interface (names, order, types, symbolic dimensions), opset, IR version, metadata, functions
     and opaque nodes are those of ``graph.model``. Weights are referred to, never copied; computed
@@ -45,7 +45,7 @@ def export_model(graph: Graph, opset: int = DEFAULT_OPSET) -> onnx_ir.Model:
 
     Args:
         graph: the graph.
-        opset: of one that comes of no model.
+        opset: the operator set for a graph that has no model.
 
     Raises:
         ModelError: the opset of the model cannot express an operator.
@@ -54,9 +54,9 @@ def export_model(graph: Graph, opset: int = DEFAULT_OPSET) -> onnx_ir.Model:
 
 
 def model_proto(model: onnx_ir.Model) -> onnx.ModelProto:
-    """The protobuf form of a model; unlike onnx-ir's own conversion it keeps sparse tensors.
+    """Return the protobuf form of a model, with sparse tensors, unlike onnx-ir's own conversion.
 
-    Nor does it write the type of an initializer a second time, beside that of its tensor.
+    It also omits the type of an initializer where it only repeats that of its tensor.
     """
     proto = onnx_ir.to_proto(model)
     _drop_repeated_types(proto.graph)
@@ -80,7 +80,7 @@ def _drop_repeated_types(graph: onnx.GraphProto) -> None:
 
 
 def to_same_type(result: onnx_ir.Model, like: ModelSource) -> onnx.ModelProto | onnx_ir.Model:
-    """``result`` in the form in which ``like`` was given; onnx-ir's where that was a path."""
+    """Return ``result`` in the form in which ``like`` was given; in that of onnx-ir for a path."""
     return model_proto(result) if isinstance(like, onnx.ModelProto) else result
 
 
@@ -113,7 +113,7 @@ class _Exporter(ExportContext):
         outputs = self._outputs()
         self._keep_annotations()
         if self.ir_version < FREE_INITIALIZERS:
-            # Old runtimes find initializers by the inputs of the same name.
+            # Old runtimes find initializers through the inputs of the same name.
             inputs.extend(self._initializers)
         return self._model(inputs, outputs)
 
@@ -174,7 +174,7 @@ class _Exporter(ExportContext):
         )
 
     def _outputs(self) -> list[onnx_ir.Value]:
-        """The outputs under the names of the interface, with the declared types."""
+        """Return the outputs under the names of the interface, with the declared types."""
         originals = (
             list(self.source.graph.outputs) if self.source else [None] * len(self.graph.outputs)
         )
@@ -214,7 +214,7 @@ class _Exporter(ExportContext):
         value.meta.update(original.meta)
 
     def _keep_annotations(self) -> None:
-        """Quantisation annotations name initializers that no node reads; they must not dangle."""
+        """Keep initializers that only quantisation annotations name, so that these stay valid."""
         if self.source is None:
             return
         for value in list(self._values.values()):
@@ -259,7 +259,7 @@ class _Exporter(ExportContext):
         )
 
     def _copied(self, attribute: onnx_ir.Attr, captures: tuple[str, ...]) -> onnx_ir.Attr:
-        """An attribute whose graphs, if it has any, read the values of the new model."""
+        """Copy an attribute so that its graphs, if it has any, read the values of the new model."""
         kind = attribute.type
         if attribute.is_ref() or kind not in _GRAPHS:
             return attribute
@@ -288,7 +288,7 @@ class _Exporter(ExportContext):
         )
 
     def _split(self, node: Node) -> None:
-        """Adjacent Slices of one value, which selection may write as one node."""
+        """Write adjacent Slices of one value that selection merged into one node."""
         sizes: Any = node.attr("sizes")
         inputs, attributes = [*node.inputs], {"axis": node.attr("axis")}
         if self.opset >= 13:

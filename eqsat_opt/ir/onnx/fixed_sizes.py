@@ -1,4 +1,4 @@
-"""Make sizes of a model's interface literal, so that what follows from them can be folded."""
+"""Literal sizes in a model's interface, so that values derived from them can be folded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["fixed_model"]
 
 
 def fixed_model(model: onnx_ir.Model, fixed: Mapping[str, int | tuple[int, ...]]) -> onnx_ir.Model:
-    """Return the model with literal sizes in place of symbolic ones; the given one stays.
+    """Return the model with literal sizes in place of symbolic ones; the given model is unchanged.
 
     Args:
-        model: as it was loaded.
+        model: the model as it was loaded.
         fixed: symbolic dimension to size, or input to shape.
 
     Raises:
@@ -89,9 +89,10 @@ def _fixed_input(value: onnx_ir.Value, shape: tuple[int, ...]) -> Iterator[tuple
 def _fixed(
     dim: int | onnx_ir.SymbolicDim, sizes: Mapping[str, int], plain: frozenset[str]
 ) -> int | onnx_ir.SymbolicDim:
-    """A dimension as a literal where its size, or all that it follows from, is fixed.
+    """Substitute the fixed sizes in a dimension.
 
-    A formula of which a part is fixed is a formula of the rest.
+    The result is a literal if its size, or every size in its formula, is fixed; otherwise a partly
+    fixed formula becomes a formula of the other sizes.
     """
     if isinstance(dim, int) or (dim.value or "") in UNNAMED:
         return dim

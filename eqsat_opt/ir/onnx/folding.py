@@ -60,42 +60,42 @@ _LARGEST_POWER = 8
 _LARGEST_ROOT = 8
 
 _IR_VERSION = 10
-"""Of the one-node models that onnxruntime evaluates, which reads no version above its own."""
+"""IR version of the one-node models for onnxruntime, which reads no version above its own."""
 
 
 def is_deterministic(node: onnx_ir.Node) -> bool:
-    """Whether an ONNX node gives the same result each time, as far as its operators tell."""
+    """Return whether the operators of a node are known to give the same result each time."""
     inner = (one for graph in inner_graphs(node) for one in graph)
     return node.domain == "" and node.op_type not in _RANDOM and all(map(is_deterministic, inner))
 
 
 def is_exact(op: str) -> bool:
-    """Whether every implementation of an operator agrees to the last bit."""
+    """Return whether all implementations of an operator agree to the last bit."""
     known = get_op(op)
     return known.kind == "movement" or "determined" in known.traits
 
 
 def rounds_alike(function: str) -> bool:
-    """Whether an elementwise function gives the same bits wherever in its operand an element lies.
+    """Return whether an elementwise function gives the same bits at every position in its operand.
 
     Libraries compute several elements at once and the last few by another routine. Where IEEE 754
-    does not fix the result (an exponential, a logarithm) the two differ in the last bit, in up to
-    one element of a hundred.
+    does not determine the result (an exponential, a logarithm) the two differ in the last bit, in
+    up to one element of a hundred.
     """
     traits = get_op(function).traits
     return function == "LeakyRelu" or "determined" in traits or "exact" in traits
 
 
 def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:
-    """The value of a registry node, in its element type."""
+    """Return the value of a registry node, in its element type."""
     return evaluate_operator(node.op, node.attrs, operands, type_)
 
 
 def exact_value(node: Node, operands: Sequence[Array], type_: TensorType) -> Array | None:
-    """Evaluate a registry node on floats if every implementation gives these very bits.
+    """Evaluate a registry node on floats if every implementation gives exactly these bits.
 
-    Libraries round most functions as they like, but none misses a number that is the result, as a
-    root of a size is that counts the rows of a square.
+    Libraries round most functions in their own ways, but every library returns the exact result if
+    it is a number of the type, such as the root of a size that gives the rows of a square.
     """
     if is_exact(node.op):
         return evaluate(node, operands, type_)
@@ -106,7 +106,7 @@ def exact_value(node: Node, operands: Sequence[Array], type_: TensorType) -> Arr
 
 
 def _is_power(value: float, base: float, exponent: float) -> bool:
-    """Tell whether a positive number to a small power, or a root of one, is a value exactly."""
+    """Return whether ``value`` is exactly a small power of ``base``, or a root of such a power."""
     if not (0 < base < math.inf and 0 < value < math.inf and abs(exponent) <= _LARGEST_POWER):
         return False
     power = Fraction(exponent)
@@ -117,14 +117,14 @@ def _is_power(value: float, base: float, exponent: float) -> bool:
 def fold(
     node: Node, operands: Sequence[Constant], type_: StaticType, limit_bytes: int
 ) -> Constant | None:
-    """The constant that a registry node on constants is; computed when it is loaded.
+    """Return the constant that a registry node on constants equals; it is computed when loaded.
 
-    Where all operands are splats and the operator keeps them so, the result is a splat, and has no
-    limit of size.
+    If all operands are splats and the operator preserves this, the result is a splat of any size.
 
     Returns:
-        ``None`` if there is none, or if result or operands are larger than what is held of the
-        operands and than ``limit_bytes``: a splat is small, and what is computed of it may not be.
+        ``None`` if there is no such constant, or if the result or an operand is larger than both
+            ``limit_bytes`` and the memory that the operands take: a splat takes little memory, but
+            results computed from it may take much.
     """
     op = get_op(node.op)
     moves = op.keeps_elements and op.arity == (1, 1)
@@ -150,16 +150,16 @@ def fold(
 
 
 def folding_flops(node: Node, operands: Sequence[Constant], type_: TensorType) -> float:
-    """Floating point operations that make a constant of others, and those, if need be."""
+    """Count the operations that compute a constant, and its operands if not computed yet."""
     own = get_op(node.op).flops([o.type for o in operands], type_, dict(node.attrs))
     return literal(own) + sum(o.flops for o in operands)
 
 
 def _is_undefined(node: Node, operands: Sequence[Constant]) -> bool:
-    """Whether ONNX leaves the value open: of an index that points nowhere, of a mean of nothing."""
+    """Return whether ONNX leaves a value undefined: index out of range, mean of no elements."""
     if node.op == "Gather":
         if is_dear(operands[1]):
-            return True  # nobody looks
+            return True  # too expensive to inspect
         size, indices = operands[0].type.shape[node.attr("axis")], operands[1].load()
         return bool(np.any((indices < -size) | (indices >= size)))
     return node.op in ("ReduceMean", *GLOBAL_POOLS) and 0 in operands[0].type.shape
@@ -168,15 +168,15 @@ def _is_undefined(node: Node, operands: Sequence[Constant]) -> bool:
 def evaluate_opaque(
     node: onnx_ir.Node, operands: Sequence[Array | None], opset: int
 ) -> list[Array] | None:
-    """Outputs of a standard node by onnxruntime as it stands, ``None`` if that fails.
+    """Evaluate a standard node by onnxruntime without optimisations; return ``None`` if that fails.
 
-    What a folded model is compared with computes them as well, whereas onnx's reference
-    implementation has every operator as its latest opset has it.
+    The results that a folded model is compared with come from onnxruntime as well, whereas onnx's
+    reference implementation has every operator only as in the latest opset.
     """
     import onnxruntime  # slow to import, rarely needed
 
     if any(True for _ in inner_graphs(node)):
-        return None  # a loop runs as long, and a branch allocates as much, as it likes
+        return None  # a loop may run, and a branch may allocate, without limit
     proto = onnx_ir.to_proto(node)
     feeds = {f"i{index}": o for index, o in enumerate(operands) if o is not None}
     for index in range(len(proto.input)):
@@ -184,7 +184,7 @@ def evaluate_opaque(
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    options.log_severity_level = 4  # errors come back as exceptions as well
+    options.log_severity_level = 4  # errors are raised as exceptions anyway
     try:
         inputs = [
             onnx.helper.make_tensor_value_info(
@@ -209,15 +209,15 @@ def evaluate_opaque(
 def shape_values(
     node: Node, operands: Sequence[Array], is_size: Callable[[Dim], bool] = is_size
 ) -> Array | None:
-    """The value of a node on integer tensors whose elements are dimensions.
+    """Return the value of a node on integer tensors whose elements are dimensions.
 
     Args:
-        node: of a registry operator.
+        node: a node of a registry operator.
         operands: arrays of integers and dimensions.
         is_size: whether a dimension is known not to be negative.
 
     Returns:
-        An array of objects, ``None`` where an element cannot be told.
+        An array of objects, ``None`` if an element is unknown.
     """
     arithmetic = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
     if node.op in arithmetic:
@@ -253,7 +253,10 @@ def elementwise(function: Callable[..., Any], *operands: Array) -> Array:
 
 
 def _of_sizes(node: Node, is_size: Callable[[Dim], bool]) -> Callable[..., Any] | None:
-    """The function of two sizes that an operator is; ``None`` where its value cannot be told."""
+    """Return the function of two sizes that an operator computes, ``None`` if there is none.
+
+    The function returns ``None`` where its value is unknown.
+    """
     match node.op:
         case "Max":
             return dim_max
@@ -293,7 +296,10 @@ def _rest(quotient: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 
 
 def _equal(is_size: Callable[[Dim], bool], left: Any, right: Any) -> bool | None:
-    """Sizes are not negative; otherwise two different polynomials may meet."""
+    """Return whether two sizes are equal, ``None`` if unknown.
+
+    Sizes are not negative; apart from that, two different polynomials may have the same value.
+    """
     if left == right:
         return True
     if isinstance(left, SymDim) and isinstance(right, SymDim):

@@ -1,7 +1,7 @@
-"""Types of what onnxruntime's own operators compute, which onnx does not infer.
+"""Result types of onnxruntime's own operators, which onnx does not infer.
 
-Its tools write them into models that are fused or hold weights in few bits. They pass through, and
-without a type everything behind them would as well.
+The tools of onnxruntime write these operators into models that are fused or hold weights in few
+bits. The nodes pass through unchanged, and without a type all nodes after them would as well.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Operands = Sequence[TensorType | None]
 Rule = Callable[[onnx_ir.Node, Operands], "list[TensorType | None]"]
 
 _STAND_INS = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
-"""Operators whose results have the type of another one's of the same operands."""
+"""Fused operators to operators with the same operands and the same result types."""
 
 IN_DEFAULT_DOMAIN = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""What onnxruntime writes into the default domain, at opsets that do not have it."""
+"""Operators that onnxruntime writes into the default domain at opsets without them."""
 
 
 def foreign_types(
     node: onnx_ir.Node, operands: Sequence[ValueType | None], types: Sequence[ValueType]
 ) -> list[ValueType]:
-    """Fill in what is known of the results of a node that no schema of onnx describes.
+    """Fill in known types of the results of a node that no schema of onnx describes.
 
     Args:
-        node: of any domain.
-        operands: their types, ``None`` where absent or unknown.
-        types: of the results as far as they are known already; these stay.
+        node: a node of any domain.
+        operands: types of its operands, ``None`` if absent or unknown.
+        types: types of its results as far as they are already known; these stay.
     """
     rule = _RULES.get(node.op_type)
     is_foreign = node.domain == "com.microsoft" or (
@@ -46,7 +46,7 @@ def foreign_types(
     known = [one if isinstance(one, TensorType) else None for one in operands]
     try:
         found = rule(node, known)
-    except (IllTyped, IndexError, ValueError, ZeroDivisionError):  # whoever runs it will tell
+    except (IllTyped, IndexError, ValueError, ZeroDivisionError):  # running it will show the fault
         return list(types)
     found += [None] * (len(types) - len(found))
     return [
@@ -56,7 +56,7 @@ def foreign_types(
 
 
 def standing_in(node: onnx_ir.Node) -> onnx.NodeProto:
-    """The node as inference sees it: a fused operator without what is fused behind it."""
+    """Return the node as inference knows it: a fused operator without the activation after it."""
     proto = onnx_ir.to_proto(node)
     other = _STAND_INS.get(node.op_type)
     if other is None or node.domain != "com.microsoft":
@@ -78,19 +78,19 @@ def _with_last(operand: TensorType, last: Dim) -> TensorType:
 
 
 def _as_first(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
-    """One result like the first operand."""
+    """Type one result like the first operand."""
     return [_need(operands, 0)]
 
 
 def _skip_normalised(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
-    """The normalised sum, mean and deviation by row, and the sum."""
+    """Type the normalised sum, mean and deviation by row, and the sum."""
     first = _need(operands, 0)
     rows = TensorType("float32", (*first.shape[:-1], 1))
     return [first, rows, rows, first]
 
 
 def _few_bits(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
-    """A product with a weight of so many columns as an attribute tells."""
+    """Type a product with a weight whose number of columns is an attribute."""
     columns = node.attributes.get_int("N", 0)
     if not columns:
         raise IllTyped("the number of columns is missing")
@@ -98,7 +98,7 @@ def _few_bits(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]
 
 
 def _product(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
-    """A product whose factors may be transposed first."""
+    """Type a product whose factors may be transposed first."""
     left, right = _need(operands, 0), _need(operands, 1)
     if (
         len(left.shape) < 2
@@ -115,21 +115,21 @@ def _product(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
 
 
 def _integer_product(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
-    """A product of integers, scaled to a float."""
+    """Type a product of integers that is scaled to a float."""
     (product,) = _product(node, operands)
     assert product is not None
     return [TensorType("float32", product.shape)]
 
 
 def _embedded(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
-    """Normalised sums of embeddings, the lengths of the masks, and the sums."""
+    """Type normalised sums of embeddings, the lengths of the masks, and the sums."""
     ids, table = _need(operands, 0), _need(operands, 2)
     result = TensorType(table.dtype, (*ids.shape, table.shape[-1]))
     return [result, TensorType("int32", ids.shape[:1]), result]
 
 
 def _attention(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
-    """Attention of one operand, of which one weight makes queries, keys and values."""
+    """Type attention on one operand, from which one weight computes queries, keys and values."""
     width = _need(operands, 1).shape[-1]
     sizes = node.attributes.get_ints("qkv_hidden_sizes", None)
     if sizes is None and (not isinstance(width, int) or width % 3):
@@ -139,7 +139,7 @@ def _attention(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None
 
 
 def _attention_of_parts(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
-    """Attention of queries, keys and values [N, L, H·D]; packed ones are not looked into."""
+    """Type attention on queries, keys and values [N, L, H·D]; packed operands are not supported."""
     query, value = _need(operands, 0), operands[2] if len(operands) > 2 else None
     if value is None or len(query.shape) != 3 or len(value.shape) not in (3, 4):
         raise IllTyped("queries, keys and values are packed")
@@ -149,7 +149,7 @@ def _attention_of_parts(node: onnx_ir.Node, operands: Operands) -> list[TensorTy
 
 
 def _grouped_attention(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
-    """Attention in which several heads share keys; results are like queries."""
+    """Type attention in which several heads share keys; results are like queries."""
     if operands[1] is None:
         raise IllTyped("queries, keys and values are packed")
     return [_need(operands, 0)]

@@ -1,4 +1,4 @@
-"""Functions of a model: which are worth inlining, so that rules see the operators within."""
+"""Inlining of those functions of a model that contain operators known to rules."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _RUNTIMES = ("com.microsoft", "com.ms.internal")
 """Domains of functions for which a runtime has kernels of its own."""
 
 _MOST_NODES = 50_000
-"""Of a model that is written out; a runtime that writes out more will not load it in time."""
+"""Limit of nodes after inlining; a runtime that inlines more will not load the model in time."""
 
 _NAMES_ONLY = frozenset({"Constant", "Identity"})
-"""Operators for whose sake nothing is inlined."""
+"""Operators that are no reason to inline a function."""
 
 _CONTROL = frozenset({"If", "Loop", "Scan"})
 
 
 def with_functions_inlined(model: onnx_ir.Model) -> onnx_ir.Model:
-    """The model with functions inlined that hold known operators; the same one if there are none.
+    """Inline the functions that contain known operators; return the same model if there are none.
 
-    Other functions stay what they are: a runtime may have a kernel for them. One that nothing calls
-    any more is gone. The model that is given is not changed.
+    Other functions remain: a runtime may have a kernel for them. A function that is no longer
+    called is removed. The given model is not changed.
     """
     if not model.functions:
         return model
@@ -46,15 +46,15 @@ def with_functions_inlined(model: onnx_ir.Model) -> onnx_ir.Model:
         InlinePass(lambda function: function.identifier() in wanted)(copy)
         RemoveUnusedFunctionsPass()(copy)  # type: ignore[no-untyped-call]
     except (ValueError, RuntimeError, onnx_ir.passes.PassError):
-        return model  # recursive, or of parameters that are graphs
+        return model  # recursive functions, or parameters that are graphs
     return model if _hides_names(copy.graph, set()) else copy
 
 
 def _wanted(model: onnx_ir.Model) -> dict[onnx_ir.OperatorIdentifier, int]:
-    """Functions that hold an operator that rules know, or call such a function; nodes of each.
+    """Return the functions that contain a known operator, or call such a function; nodes of each.
 
-    Nodes are counted as if all were inlined. A function that calls another one twice, which does
-    the same, and so on, has very many.
+    Nodes are counted as if all calls were inlined. A function that calls another one twice, which
+    does the same, and so on, has very many nodes.
     """
     calls = {
         key: Counter(node.op_identifier() for node in function.all_nodes())
@@ -62,7 +62,7 @@ def _wanted(model: onnx_ir.Model) -> dict[onnx_ir.OperatorIdentifier, int]:
     }
     inner = {key: made.keys() & calls.keys() for key, made in calls.items()}
     try:
-        order = [*TopologicalSorter(inner).static_order()]  # what is called comes first
+        order = [*TopologicalSorter(inner).static_order()]  # called functions come first
     except CycleError:
         return {}
     imports = model.graph.opset_imports
@@ -87,8 +87,9 @@ def _is_known(key: onnx_ir.OperatorIdentifier) -> bool:
 def _prepare(model: onnx_ir.Model, wanted: Container[object]) -> None:
     """Make a copy of a model such that inlining keeps its interface and the names in bodies.
 
-    What a function returns takes the name of the call's result, so it must be computed there and be
-    returned once, and the result must have a name. Names in a function must be none of the model's.
+    A value that a function returns takes the name of the call's result, so it must be computed in
+    the function and be returned once, and the result must have a name. Names in a function must
+    differ from all names of the model.
     """
     taken = set(defined_names(model))
 
@@ -130,7 +131,7 @@ def _computed(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
 
 
 def _hides_names(graph: onnx_ir.Graph, outer: set[str | None]) -> bool:
-    """Whether a value in a body has the name of one around it."""
+    """Return whether a value in a body has the name of a value around it."""
     own = {value.name for value in (*_computed(graph), *graph.initializers.values()) if value.name}
     bodies = [inner for node in graph for inner in inner_graphs(node)]
     return bool(own & outer) or any(_hides_names(inner, outer | own) for inner in bodies)

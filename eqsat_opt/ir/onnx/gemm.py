@@ -1,7 +1,7 @@
-"""Products of two matrices with what is added to them, as the one node that ONNX has for them.
+"""Products of two matrices, with an added bias, as the Gemm node that ONNX has for them.
 
-The e-graph knows products, transposes and sums. A runtime makes one kernel of the three where it
-can tell the types in between, which it cannot always: a file says it itself.
+The e-graph has products, transposes and sums. A runtime fuses the three into one kernel if it can
+infer the types in between, which it cannot always; a Gemm in the file needs no inference.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GEMM = "Gemm"
 """A B + C of matrices, or of their transposes: attributes ``transA`` and ``transB``."""
 
 _BROADCASTS, _BIAS_IS_OPTIONAL, _BFLOAT16 = 7, 11, 13
-"""First operator sets in which Gemm broadcasts as Add does, has no C, and knows bfloat16."""
+"""First operator sets in which Gemm broadcasts as Add does, needs no C, supports bfloat16."""
 
 _SINCE = {
     "float16": _BROADCASTS, "float32": _BROADCASTS, "float64": _BROADCASTS, "bfloat16": _BFLOAT16
@@ -28,10 +28,11 @@ _FLIP = attributes(perm=(1, 0))
 
 
 def with_gemms(graph: Graph) -> Graph:
-    """The graph with a Gemm for each product of matrices to which something is added.
+    """Return the graph with a Gemm for each product of matrices to which something is added.
 
-    So are products with a transpose that nobody else reads. Of a weight that was transposed for
-    products alone, or that the graph holds as it came besides, the transpose goes.
+    A product with a transposed operand also becomes a Gemm, if the transpose has no other reader. A
+    transposed weight is replaced by its original if it was transposed for products only, or if the
+    graph holds the original as well.
     """
     opset = graph.model.graph.opset_imports.get("", 1) if graph.model is not None else 21
     return _Joining(graph, opset).run()
@@ -71,7 +72,7 @@ class _Joining:
         return replace(self.graph, nodes=kept, constants=self.constants, types=self.types)
 
     def is_plain(self, product: Node) -> bool:
-        """Whether a product is one of matrices of floats that Gemm knows."""
+        """Return whether a product multiplies float matrices of a type that Gemm supports."""
         types = [self.graph.tensor_type(name) for name in product.inputs]
         return all(
             type_ is not None and type_.rank == 2 and self.opset >= _SINCE.get(type_.dtype, 1 << 30)
@@ -79,7 +80,10 @@ class _Joining:
         )
 
     def summed(self, node: Node) -> Node | None:
-        """The product to which a node adds what Gemm can add, and that nobody else reads."""
+        """Return the product to which a node adds a bias that Gemm can add.
+
+        The product has no other reader; the result is ``None`` if there is no such product.
+        """
         if node.op != "Add":
             return None
         found = [
@@ -92,7 +96,7 @@ class _Joining:
             and self.is_bias(other, product.output)
             and self.graph.types[node.output] == self.graph.types[product.output]
         ]
-        # Of two products the one that came with the sum, if one did.
+        # Among two products, prefer the one that came with the sum in the model.
         return min(found, key=lambda one: one.sources != node.sources, default=None)
 
     def is_bias(self, name: str, product: str) -> bool:
@@ -114,7 +118,7 @@ class _Joining:
         )
 
     def unflipped(self, node: Node, inside: set[str]) -> Node:
-        """A product whose operands are read as they lie, where one of them was transposed."""
+        """Rewrite a product to read the original of an operand that was transposed."""
         left, right = self.flipped(node.inputs[0]), self.flipped(node.inputs[1])
         stored = right or self.stored_flipped(node.inputs[1])
         if not (left or stored):
@@ -130,7 +134,7 @@ class _Joining:
         return node.inputs[0] if node is not None and is_flip and self.uses[name] == 1 else ""
 
     def stored_flipped(self, name: str) -> str:
-        """The constant that another one is the transpose of, where it takes the other's place."""
+        """Return the constant whose transpose another one is, "" if it cannot replace the other."""
         whole = _flipped_from(self.constants.get(name))
         if whole is None:
             return ""
@@ -140,7 +144,7 @@ class _Joining:
         return known or self.defined(whole, name)
 
     def defined(self, constant: Constant, instead: str) -> str:
-        """A constant under the name that its tensor had, or one made of that of its transpose."""
+        """Define a constant; return its name: its tensor's, or one derived from its transpose."""
         name = getattr(constant.source, "name", None) or f"{instead}_flipped"
         while name in self.types or name in self.constants:
             name += "_"
@@ -151,7 +155,7 @@ class _Joining:
 
 
 def _flipped_from(constant: Constant | None) -> Constant | None:
-    """Return the constant whose transpose another one is, ``None`` if it is none."""
+    """Return the constant whose transpose another one is, ``None`` if there is none."""
     made = None if constant is None else constant.source
     is_flip = isinstance(made, Expression) and made.op == "Transpose" and made.attrs == _FLIP
     return made.operands[0] if isinstance(made, Expression) and is_flip else None

@@ -1,7 +1,7 @@
 """The context for readers of ONNX nodes: the typed values of the graph so far.
 
-Small integer tensors are evaluated as soon as they are known, because the shapes of all that
-follows may depend on them; their elements may be symbolic dimensions.
+Small integer tensors are evaluated as soon as they are known, because the shapes of all later
+values may depend on them; their elements may be symbolic dimensions.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ SMALL_ELEMENTS = 4096
 """Elements up to which integer tensors are evaluated during the import."""
 
 ORDERED_INTEGERS = 12
-"""Operator set from which on Max and Min take integers."""
+"""First operator set in which Max and Min accept integers."""
 
 _READABLE = 1 << 16
-"""Elements up to which a reader may look at a constant."""
+"""Elements up to which a reader may read a constant."""
 
 Array = npt.NDArray[Any]
 
 
 def identity_node(source: str, target: str, sources: tuple[str, ...] = ()) -> Node:
-    """An opaque node that gives a value a second name, for interfaces that need one."""
+    """Return an opaque node that gives a value a second name, for interfaces that need one."""
     payload = onnx_ir.Node(
         "", "Identity", [onnx_ir.Value(name=source)], outputs=[onnx_ir.Value(name=target)]
     )
@@ -71,12 +71,12 @@ def is_small_integer(type_: ValueType) -> bool:
 
 
 class ImportContext:
-    """What readers know and make while a model is imported.
+    """The state of an import: types, constants and nodes so far.
 
     Attributes:
-        opset: of the default domain.
+        opset: the operator set of the default domain.
         exact: whether every bit counts.
-        facts: what holds of sizes in every run that succeeds.
+        facts: facts about sizes in every run that succeeds.
     """
 
     def __init__(self, model: onnx_ir.Model, exact: bool, facts: SizeFacts = NO_FACTS) -> None:
@@ -118,7 +118,7 @@ class ImportContext:
 
     def _new_name(self) -> str:
         base = next((o for o in self._call.outputs if o), self._call.op_type)
-        index = self._numbers.get(base, 0)  # counting from 0 would take squared time
+        index = self._numbers.get(base, 0)  # counting from 0 would take quadratic time
         while (name := f"{base}__{index}") in self._names:
             index += 1
         self._numbers[base] = index + 1
@@ -135,17 +135,17 @@ class ImportContext:
             return None
         return self.array(name)
 
-    # ** what readers use; it raises `Untranslatable` for what is not there **
+    # ** for readers; methods raise `Untranslatable` if a value is not as needed **
 
     def type(self, name: str) -> TensorType:
-        """The type of a value that is a typed tensor."""
+        """Return the type of a value that is a typed tensor."""
         type_ = self.types.get(name)
         if not isinstance(type_, TensorType):
             raise Untranslatable
         return type_
 
     def array(self, name: str) -> Array:
-        """The contents of a small constant."""
+        """Return the contents of a small constant."""
         if name not in self._arrays:
             constant = self.constants.get(name)
             if constant is None or constant.type.size > _READABLE:
@@ -154,7 +154,7 @@ class ImportContext:
         return self._arrays[name]
 
     def dims(self, name: str) -> tuple[Dim, ...]:
-        """An integer vector as dimensions, all of which are known."""
+        """Return an integer vector as dimensions, all of which are known."""
         if name in self._values:
             return tuple(self._values[name].reshape(-1))
         array = self.array(name)
@@ -163,14 +163,14 @@ class ImportContext:
         return tuple(array.reshape(-1).tolist())
 
     def open_dim(self, out: str, axis: int) -> Dim:
-        """A size of a result that data decide: as the model names it, or with its own name."""
+        """Return a data-dependent size of a result: the declared dimension, else a new one."""
         declared = self._declared.get(out)
         if isinstance(declared, TensorType) and axis < declared.rank:
             return declared.shape[axis]
         return fresh_dim(out, axis)
 
     def sequence(self, name: str) -> Call | None:
-        """The call that made a sequence."""
+        """Return the call that made a sequence, ``None`` if it is unknown."""
         return self._sequences.get(name)
 
     def constant(self, array: Array, out: str | None = None) -> str:
@@ -201,7 +201,7 @@ class ImportContext:
         return out
 
     def named(self, value: str, out: str) -> str:
-        """Make ``out`` what the reader made last, or the same value as any other."""
+        """Rename ``value`` to ``out`` if it was made last, else make ``out`` an alias of it."""
         last = self.nodes[-1] if self.nodes else None
         if value not in self._made or last is None or last.outputs != (value,):
             return self.alias(value, out)
@@ -243,7 +243,7 @@ class ImportContext:
                 self.emit(op, operands, out, **attrs, **({OUTPUT: number} if outputs > 1 else {}))
 
     def _evaluate(self, node: Node, type_: TensorType) -> bool:
-        """Fold small integer tensors, which may be shapes, at once. True if the node is gone."""
+        """Fold a node on small integer tensors, such as shapes; return whether it was folded."""
         is_whole = type_.dtype in ("int64", "int32", "bool")
         if not is_whole:
             if type_.shape not in ((), (1,)):
@@ -279,7 +279,7 @@ class ImportContext:
         return True
 
     def is_expressible(self, source: TensorType, shape: tuple[Dim, ...], op: str) -> bool:
-        """Whether a model can compute ``shape`` as the target of ``op`` on ``source``."""
+        """Return whether a model can compute ``shape`` as the target of ``op`` on ``source``."""
         if not any(isinstance(d, SymDim) for d in shape):
             return True
         if op == "Expand":
@@ -293,15 +293,15 @@ class ImportContext:
         return constant or self.are_computable(shape, source)
 
     def are_computable(self, dims: Iterable[Dim], source: TensorType) -> bool:
-        """Tell whether a model can compute sizes from those of its inputs and of an operand."""
-        # Values that are needed for their shape only are not folded. Whatever has a size that data
-        # decide is computed from the value that has it first.
+        """Return whether a model can compute sizes from those of its inputs and of an operand."""
+        # Values that are needed only for their shape are not folded. Any value with a
+        # data-dependent size is computed from the first value that has this size.
         own = {name for d in source.shape if (name := plain_symbol(d)) is not None}
         own |= self._open_symbols.intersection(_factors(source.shape))
         return all(self._is_computable(atom, own) for atom in _factors(dims))
 
     def _is_computable(self, atom: str, own: set[str]) -> bool:
-        """Whether a model can compute a size: it is that of an input, or a function of such."""
+        """Return whether a model can compute a size: an input's, or a function of such sizes."""
         if atom in self._symbols or atom in own:
             return True
         meaning = atom_of(atom)

@@ -1,7 +1,7 @@
 """ONNX to Graph: every node enters, known operators typed and explicit, all others opaque.
 
 Types are computed on the way, node by node in topological order, together with the values of small
-integer tensors: these are the shapes that later nodes are given, and they may contain symbolic
+integer tensors: these are the shapes that later nodes read, and they may contain symbolic
 dimensions.
 """
 
@@ -52,16 +52,18 @@ __all__ = [
 ]
 
 FIRST_OPSET = 7
-"""Before it broadcasting was an attribute; the nodes of older models all stay opaque."""
+"""First operator set that is read. Before it broadcasting was an attribute; the nodes of older
+models all stay opaque.
+"""
 
 _ROUNDS = 5
-"""Imports of a model, each with what the one before found out about sizes."""
+"""Limit of imports of a model, each with the facts about sizes that the previous one found."""
 
 _CONVOLUTIONS = frozenset(op for op in with_trait("spatial") if get_op(op).kind == "contraction")
-"""Operators whose result has an element along each spatial axis; pools may leave nothing."""
+"""Operators whose result has an element along each spatial axis; that of a pool may be empty."""
 
 INITIALIZER = "eqsat_opt.initializer"
-"""Key in ``payload.meta`` of an opaque Constant that stands for an initializer."""
+"""Key in ``payload.meta`` of an opaque Constant that represents an initializer."""
 
 Array = npt.NDArray[Any]
 
@@ -73,17 +75,18 @@ def import_model(
     exact: bool = False,
     conditions: Mapping[str, bool] | None = None,
 ) -> Graph:
-    """The typed graph of a model; the model is not changed and stays attached as ``graph.model``.
+    """Return the typed graph of a model; the unchanged model stays attached as ``graph.model``.
 
-    Where functions are worth inlining, that is a copy with these inlined.
+    If functions are worth inlining, ``graph.model`` is a copy with these inlined.
 
     Args:
-        model: as :func:`load_model` gives it.
+        model: the model as :func:`load_model` returns it.
         shapes: sizes to assume for graph inputs instead of the declared ones. The interface of an
-            export stays.
-        exact: whether every bit counts, so that what the registry spells by several operators,
-            which libraries round otherwise than their own kernel, stays opaque.
-        conditions: of Ifs that are known from elsewhere, as folding shows, by the value's name.
+            export is not affected.
+        exact: whether every bit counts; then an operator stays opaque if the registry expresses it
+            by several operators, which libraries round differently from their own kernel.
+        conditions: values of the conditions of Ifs that are known from elsewhere, such as folding,
+            by the name of the value.
 
     Raises:
         ModelError: the graph is malformed, an operand has a wrong element type, or ``shapes`` does
@@ -102,10 +105,11 @@ def import_model(
 
 
 def import_bodies(node: Node, graph: Graph, *, exact: bool = False) -> dict[str, Graph]:
-    """The bodies of an opaque node of a graph as graphs of their own, by attribute.
+    """Return the bodies of an opaque node of a graph as graphs, by attribute.
 
-    The model of each has the types of its inputs: first the body's own, then what it reads from
-    outside. Constants around it are constants of it. What has no type is left out.
+    The model of each has the types of its inputs: first the body's own, then the values that it
+    reads from outside. Constants around it are constants of it. A body that has no types is left
+    out.
     """
     assert graph.model is not None
     importer = _Importer(graph.model, exact)
@@ -171,10 +175,11 @@ class _Importer(BodyImporter):
         return _Importer(model, self.exact, known, facts=self.facts).run({})
 
     def new_facts(self, graph: Graph) -> SizeFacts:
-        """Return further facts about sizes, where an operator could not be typed.
+        """Return further facts about sizes, if an operator could not be typed.
 
-        What such operators demand, where every run meets them, and that no tensor has a negative
-        size. Runtimes do not run what nobody reads.
+        The facts are the demands of such operators, if every run meets them, and that no tensor has
+        a negative size. Operators whose results are not read do not count: runtimes do not run
+        them.
         """
         if not self._is_refused:
             return NO_FACTS
@@ -253,8 +258,8 @@ class _Importer(BodyImporter):
             if reader is not None and node in self._units:
                 self._enter_opaque(node, self._read_types(node, reader))
                 return
-            # Some runtimes run more operators than the operator set has; what onnxruntime's tools
-            # write there means what later sets say.
+            # Some runtimes support more operators than the operator set has; those that
+            # onnxruntime's tools write have the meaning of later operator sets.
             is_standard = standard_schema(node.op_type, self.opset) is not None
             is_defined = is_standard or node.op_type in IN_DEFAULT_DOMAIN
             if reader is not None and is_defined and self._read(node, reader):
@@ -281,7 +286,7 @@ class _Importer(BodyImporter):
             self._demands[node.outputs[0].name or ""] = found
 
     def _second_operand(self, node: onnx_ir.Node, names: Sequence[str]) -> Sequence[Dim]:
-        """The shape that an operator is told to make, or the axes, an attribute before."""
+        """Return the target shape of an operator, or its axes, an attribute in older opsets."""
         axes = node.attributes.get_ints("axes", ())
         return axes or self.dims(names[1])
 
@@ -316,23 +321,23 @@ class _Importer(BodyImporter):
         try:
             reader(call, self)
         except (Untranslatable, IllTyped, KeyError, IndexError, ValueError, TypeError):
-            # The last four are malformed nodes: whoever runs the model will say what
-            # is wrong with them.
+            # The last four are malformed nodes: running the model will show what is wrong with
+            # them.
             self._forget(mark)
             return False
         return True
 
     def _forget(self, mark: int) -> None:
-        """Undo what the last reader made, from node number ``mark`` on."""
+        """Undo the definitions of the last reader, from node number ``mark`` on."""
         del self.nodes[mark:]
         for name in self._made:
             for table in (self.types, self.constants, self._values, self._arrays):
                 table.pop(name, None)
 
     def _read_types(self, node: onnx_ir.Node, reader: Any) -> list[ValueType] | None:
-        """The types that a reader would give the results of a node that stays as it came.
+        """Return the types that a reader would give the results of a node that stays opaque.
 
-        They are exact where onnx's own inference gives up: behind symbolic dimensions.
+        They are exact where onnx's own inference gives up: after symbolic dimensions.
         """
         mark = len(self.nodes)
         if not self._read(node, reader):
@@ -392,11 +397,11 @@ class _Importer(BodyImporter):
         return types
 
     def _elements(self, name: str) -> list[float]:
-        """The elements of a small constant, in order."""
+        """Return the elements of a small constant, in order."""
         return [float(element) for element in self.array(name).reshape(-1)]
 
     def _shape_operator(self, node: onnx_ir.Node, inputs: tuple[str, ...]) -> Array | None:
-        """Shape and Size, as dimensions."""
+        """Return the result of a Shape or a Size as dimensions, ``None`` for other nodes."""
         if node.domain != "" or node.op_type not in ("Shape", "Size"):
             return None
         type_ = self.types.get(inputs[0])
@@ -418,7 +423,7 @@ class _Importer(BodyImporter):
         captures: tuple[str, ...],
         types: list[ValueType],
     ) -> bool:
-        """Replace shape arithmetic that the registry does not know by its value."""
+        """Replace shape arithmetic that the registry does not know by its value, if it is known."""
         if len(outputs) == 1 and outputs[0] in self._values:
             values = self._values[outputs[0]]
             if any(isinstance(v, SymDim) for v in values.reshape(-1)):
@@ -453,7 +458,7 @@ class _Importer(BodyImporter):
                 )
 
     def _call_of(self, node: onnx_ir.Node) -> Call:
-        """What a reader sees: absent operands and unread results at the end are cut off."""
+        """Return a node as readers see it, without trailing absent operands and unread results."""
         inputs = ["" if v is None else v.name or "" for v in node.inputs]
         while inputs and not inputs[-1]:
             inputs.pop()

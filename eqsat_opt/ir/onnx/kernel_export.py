@@ -11,11 +11,13 @@ from eqsat_opt.ir.values.types import StaticType
 __all__ = ["export_kernel"]
 
 _LARGEST_BYTES = 1 << 30
-"""Of all tensors together; weights are made up, and go through a pipe to the measuring process."""
+"""Limit of all tensors together; weights are generated, and go through a pipe to the measuring
+process.
+"""
 
 
 def _as_split(graph: Graph) -> Graph:
-    """Slices that take one tensor apart run as one Split."""
+    """Replace the Slices that split one tensor by one Split."""
     sizes = tuple(node.attr("hi") - node.attr("lo") for node in graph.nodes)
     split = Node(
         "Split", graph.nodes[0].inputs, tuple(n.output for n in graph.nodes),
@@ -25,11 +27,11 @@ def _as_split(graph: Graph) -> Graph:
 
 
 def export_kernel(kernel: Kernel) -> bytes:
-    """The serialised model, with seeded random weights.
+    """Return the serialised model of a kernel, with seeded random weights.
 
     Raises:
         ModelError: an operator cannot be written in the default opset, or the tensors are too large
-            to make them up.
+            to generate them.
     """
     needed = sum(type_.bytes for type_ in kernel.types if isinstance(type_, StaticType))
     if needed > _LARGEST_BYTES:

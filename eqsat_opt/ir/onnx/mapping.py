@@ -1,4 +1,4 @@
-"""How registry operators are spelled in ONNX, in both directions.
+"""The mapping between registry operators and ONNX, in both directions.
 
 A *reader* turns an ONNX node into registry nodes, a *writer* does the reverse; the modules of
 :mod:`eqsat_opt.ir.onnx.mappings` define them side by side, one family of operators each. A reader
@@ -40,7 +40,7 @@ F = TypeVar("F")
 
 
 class Untranslatable(Exception):
-    """No composition of registry operators is known to mean the same as this ONNX node."""
+    """No composition of registry operators is known to be equivalent to this ONNX node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Call:
     Attributes:
         op_type: the operator of the default domain.
         inputs, outputs: value names, ``""`` for absent ones; trailing absent ones are cut off, and
-            so are results that nobody reads.
+            so are results that are not read.
         attrs: attribute values: int, float, str, tuples of them, or an array for a tensor.
         name: the node's name.
-        n_outputs: results that the node has, read or not.
+        n_outputs: number of results of the node, read or not.
     """
 
     op_type: str
@@ -64,21 +64,21 @@ class Call:
     n_outputs: int = 1
 
     def input(self, index: int) -> str | None:
-        """An optional input."""
+        """Return an optional input, ``None`` if it is absent."""
         if index < len(self.inputs) and self.inputs[index]:
             return self.inputs[index]
         return None
 
     def get(self, name: str, default: Any) -> Any:
-        """An attribute, or ``default`` where the node has none."""
+        """Return an attribute, or ``default`` if the node does not have it."""
         return self.attrs.get(name, default)
 
 
 Reader = Callable[[Call, Any], object]
-"""Of a call and the :class:`~eqsat_opt.ir.onnx.import_context.ImportContext`."""
+"""A function of a call and the :class:`~eqsat_opt.ir.onnx.import_context.ImportContext`."""
 
 Writer = Callable[[Node, Any], object]
-"""Of a node and the :class:`~eqsat_opt.ir.onnx.export_context.ExportContext`."""
+"""A function of a node and the :class:`~eqsat_opt.ir.onnx.export_context.ExportContext`."""
 
 READERS: dict[str, Reader] = {}
 """ONNX operator (default domain, opset 7 and later) to reader."""
@@ -115,7 +115,7 @@ def expect(condition: bool) -> None:
 
 
 def refuse(node: Node, opset: int) -> NoReturn:
-    """Give up on a node that the model's opset cannot express."""
+    """Raise an error for a node that the model's opset cannot express."""
     raise ModelError(
         f"operator {node.op} cannot be written in operator set {opset}; "
         "convert the model to a newer one"
@@ -123,13 +123,13 @@ def refuse(node: Node, opset: int) -> NoReturn:
 
 
 def normal_axis(axis: int, rank: int) -> int:
-    """A non-negative axis."""
+    """Return an axis as a non-negative number."""
     expect(-rank <= axis < rank)
     return axis % rank if rank else 0
 
 
 def literal_ints(dims: Iterable[Dim]) -> tuple[int, ...]:
-    """Dimensions that all are literals."""
+    """Return dimensions that must all be literals."""
     result = []
     for dim in dims:
         if not isinstance(dim, int):
@@ -139,14 +139,14 @@ def literal_ints(dims: Iterable[Dim]) -> tuple[int, ...]:
 
 
 def dtype_name(code: int) -> str:
-    """The name of an ONNX element type that the registry knows."""
+    """Return the name of an ONNX element type that the registry knows."""
     if code not in DTYPE_NAMES:
         raise Untranslatable
     return DTYPE_NAMES[code]
 
 
 def scalar(array: Array) -> float | int:
-    """The only element of an array."""
+    """Return the only element of an array."""
     expect(array.size == 1)
     value = np.asarray(array).reshape(()).item()
     expect(isinstance(value, (int, float)))

@@ -1,14 +1,14 @@
 """The nodes that belong to quantised arithmetic, which are left unchanged.
 
-A runtime finds its integer kernels by form: DequantizeLinear in front of an operator and
-QuantizeLinear behind it, or a sum of integer products that is cast and scaled. Nothing may come
-between these nodes, and a weight that is dequantised ahead of time takes four times the bytes and
-runs in floats. So the nodes of such a unit enter the graph opaque: no rule sees them, nothing is
-folded into them, and they are never shared or moved. The float parts beside them are free.
+A runtime finds its integer kernels by form: DequantizeLinear before an operator and QuantizeLinear
+after it, or a sum of integer products that is cast and scaled. No other node may come between these
+nodes, and a weight that is dequantised ahead of time takes four times the bytes and runs in floats.
+So the nodes of such a unit enter the graph opaque: no rule sees them, nothing is folded into them,
+and they are never shared or moved. The float parts beside them are free.
 
 A rule that moves QuantizeLinear or DequantizeLinear would have to be ``bitexact``: a sum that is
-rounded differently flips a quantisation by a whole step. There is none, and the registry does not
-define these operators, so that none can be written by accident.
+rounded differently changes a quantised value by a whole step. There is no such rule, and the
+registry does not define these operators, so that none can be written by accident.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = ["ROUNDING", "may_fold", "quantised_units"]
 
 _QUANTISERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
 ROUNDING = _QUANTISERS | {"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulNBits"}
-"""Operators that round floats to the steps of a quantisation, their own ones included."""
+"""Operators that round floats to quantisation steps, also to steps of their own."""
 
 _CONVERTERS = _QUANTISERS | {"DequantizeLinear"}
 _INTEGER_PRODUCTS = frozenset({"MatMulInteger", "ConvInteger"})
 _CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""They have integer kernels also where their result stays a float."""
+"""Contractions, which have integer kernels even if their result stays a float."""
 
 _CARRIERS = MOVING | {"MaxPool", "Resize"}
-"""Operators that hand quantised values on as they are."""
+"""Operators that pass quantised values on unchanged."""
 
 _BOUNDS = frozenset({"Clip", "Relu"})
-"""Dropped by the runtime where the quantisation behind them clips as well."""
+"""Operators that the runtime drops if the quantisation after them clips as well."""
 
 _FIRST = slice(1)
 _DATA = {
@@ -46,15 +46,16 @@ _DATA = {
     "TopK": _FIRST,
     "Where": slice(1, None),
 }
-"""Which operands hold data, and not shapes, indices, scales or bounds: all, where not given."""
+"""Operands that hold data, and not shapes, indices, scales or bounds: all if not listed."""
 
 _FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 
 
 def may_fold(node: onnx_ir.Node, dtypes: Iterable[str]) -> bool:
-    """Whether an opaque node on constants of these element types may be evaluated ahead of time.
+    """Return whether an opaque node on constants of these element types may be evaluated early.
 
-    Quantising makes constants smaller. What reads stored integers, or makes floats of them, stays.
+    Quantisation makes constants smaller. A node that reads stored integers, or converts them to
+    floats, is not evaluated.
     """
     if node.op_type in _QUANTISERS:
         return True
@@ -66,20 +67,24 @@ def may_fold(node: onnx_ir.Node, dtypes: Iterable[str]) -> bool:
 
 
 def quantised_units(nodes: Sequence[onnx_ir.Node]) -> frozenset[onnx_ir.Node]:
-    """The nodes that belong to quantised arithmetic, of one graph in topological order.
+    """Return the nodes that belong to quantised arithmetic.
 
-    These are: what converts and what computes on quantised integers; operators that read what was
-    dequantised and whose results are quantised again, and contractions, whose results need not be;
-    what only hands quantised values on, such as a Transpose between DequantizeLinear and MatMul;
-    Relu and Clip in front of a quantisation; Cast, Mul and Add behind a sum of integer products;
-    casts of weights that are stored in at most 8 bits; and nodes whose subgraphs hold one of these.
+    These are: conversions to and from quantised integers, and computations on them; operators that
+    read dequantised values and whose results are quantised again, and contractions, whose results
+    need not be; operators that only pass quantised values on, such as a Transpose between
+    DequantizeLinear and MatMul; Relu and Clip before a quantisation; Cast, Mul and Add after a sum
+    of integer products; casts of weights that are stored in at most 8 bits; and nodes whose
+    subgraphs hold one of these.
+
+    Args:
+        nodes: the nodes of one graph in topological order.
     """
     return frozenset(_Search(nodes).run())
 
 
 @dataclass
 class _Search:
-    """Follows quantised values forwards and backwards.
+    """A search that follows quantised values forwards and backwards.
 
     Attributes:
         carried: values that are quantised, or were just dequantised.
@@ -104,7 +109,7 @@ class _Search:
                 self.carried.update(node.outputs)
         for node in reversed(self.nodes):
             hands_on = node.op_type in _CARRIERS or node.op_type in _BOUNDS
-            # A quantisation whose step comes from the data has no form in front of it.
+            # A quantisation whose step depends on the data forms no unit with the nodes before it.
             is_fixed = self._converts(node) and node.op_type != "DynamicQuantizeLinear"
             if (
                 is_fixed
@@ -145,13 +150,13 @@ class _Search:
 
 
 def _operands(node: onnx_ir.Node) -> list[onnx_ir.Value]:
-    """The operands that hold data."""
+    """Return the operands that hold data."""
     chosen = node.inputs[_DATA.get(node.op_type, slice(None))]
     return [value for value in chosen if value is not None]
 
 
 def _constant_of(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
-    """The constant tensor of a value: that of an initializer or of a Constant node."""
+    """Return the constant tensor of a value: that of an initializer or of a Constant node."""
     if value.const_value is not None:
         return value.const_value
     producer = value.producer()
@@ -160,12 +165,12 @@ def _constant_of(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
     attribute = producer.attributes.get("value")
     if attribute is None or attribute.is_ref() or attribute.type != onnx_ir.AttributeType.TENSOR:
         return None
-    tensor: onnx_ir.TensorProtocol = attribute.value  # as_tensor looks for each of its methods
+    tensor: onnx_ir.TensorProtocol = attribute.value  # as_tensor would check every method
     return tensor
 
 
 def _is_constant(value: onnx_ir.Value | None) -> bool:
-    """Whether a value is a constant, or the first operand of a carrier that is one."""
+    """Return whether a value is a constant, or the result of a carrier on a constant."""
     if value is None or _constant_of(value) is not None:
         return value is not None
     producer = value.producer()
@@ -182,14 +187,14 @@ def _is_narrow_constant(value: onnx_ir.Value) -> bool:
 
 
 def _is_known(value: onnx_ir.Value) -> bool:
-    """Whether an operand leaves the unit alone: a constant, or no float such as a shape."""
+    """Return whether an operand leaves a unit intact: a constant, or no float, such as a shape."""
     if _constant_of(value) is not None:
         return True
     return value.dtype is not None and value.dtype.name not in _FLOATS
 
 
 def _scaling(product: onnx_ir.Node) -> Iterator[onnx_ir.Node]:
-    """What turns a sum of integer products into floats: Cast, Mul by the scales, Add of a bias."""
+    """Yield the nodes that scale integer products to floats: Cast, Mul by scales, Add of a bias."""
     for cast in _readers(product, "Cast"):
         yield cast
         for scaled in _readers(cast, "Mul"):

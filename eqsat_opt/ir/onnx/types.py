@@ -1,7 +1,7 @@
-"""Types of ONNX values: conversion to and from our own, and inference for opaque nodes.
+"""Types of ONNX values: conversion to and from types of the graph, and inference for opaque nodes.
 
-Known operators are typed by the registry. What it does not know is typed node by node with onnx's
-own inference, so that nothing larger than one node is ever serialised.
+Known operators are typed by the registry. Operators that it does not know are typed node by node
+with onnx's own inference, so that nothing larger than one node is ever serialised.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def inner_graphs(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
-    """The subgraphs of a node: bodies and branches."""
+    """Yield the subgraphs of a node: bodies and branches."""
     for attribute in node.attributes.values():
         if attribute.type == onnx_ir.AttributeType.GRAPH:
             yield attribute.as_graph()
@@ -46,15 +46,15 @@ def inner_graphs(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
 
 
 def fresh_dim(value: str, axis: int) -> SymDim:
-    """A dimension that nothing is known of, under a name that only this value gives."""
+    """Return an unknown dimension, with a name that only this axis of this value has."""
     return sym(f"?{value}.{axis}")
 
 
 def shape_of(shape: onnx_ir.Shape, value: str, plain: Collection[str] = ()) -> tuple[Dim, ...]:
-    """Dimensions of an onnx-ir shape; unknown ones become fresh symbols of ``value``.
+    """Return the dimensions of an onnx-ir shape; unknown ones become fresh symbols of ``value``.
 
     Args:
-        shape: as it is declared.
+        shape: the shape as it is declared.
         value: name of the value that has it.
         plain: names that are sizes of their own, of which other names may be expressions.
     """
@@ -65,14 +65,14 @@ def shape_of(shape: onnx_ir.Shape, value: str, plain: Collection[str] = ()) -> t
 
 
 def declared_dim(declared: int | str, value: str, axis: int, plain: Collection[str] = ()) -> Dim:
-    """A declared dimension; a negative one, no name and the name ``?`` say that it is unknown."""
+    """Return a declared dimension; a negative size, no name and the name ``?`` mean unknown."""
     if isinstance(declared, int):
         return declared if declared >= 0 else fresh_dim(value, axis)
     return read_name(declared, plain) if declared not in UNNAMED else fresh_dim(value, axis)
 
 
 def type_from_ir(value: onnx_ir.Value, plain: Collection[str] = ()) -> ValueType:
-    """The type that a model declares for a value; ``plain`` as for :func:`shape_of`."""
+    """Return the type that a model declares for a value; ``plain`` is as in :func:`shape_of`."""
     if isinstance(value.type, onnx_ir.TensorType) and value.type.dtype.value in DTYPE_NAMES:
         if value.shape is not None:
             return TensorType(
@@ -84,7 +84,7 @@ def type_from_ir(value: onnx_ir.Value, plain: Collection[str] = ()) -> ValueType
 
 
 def type_proto(type_: TensorType) -> onnx.TypeProto:
-    """The protobuf form of a tensor type; composite dimensions become names too."""
+    """Return the protobuf form of a tensor type; composite dimensions become names too."""
     proto = onnx.TypeProto()
     tensor = proto.tensor_type
     tensor.elem_type = DTYPE_CODES[type_.dtype]
@@ -109,7 +109,7 @@ def _proto_from_ir(value: onnx_ir.Value) -> onnx.TypeProto | None:
 
 @lru_cache(maxsize=4096)
 def standard_schema(op_type: str, opset: int, domain: str = "") -> Any:
-    """The schema of an operator, ``None`` if onnx does not define it in that opset."""
+    """Return the schema of an operator, ``None`` if onnx does not define it in that opset."""
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
@@ -117,7 +117,7 @@ def standard_schema(op_type: str, opset: int, domain: str = "") -> Any:
 
 
 class OpaqueTyper:
-    """Types the outputs of nodes that the registry does not know, in topological order.
+    """A typer of the outputs of nodes that the registry does not know, in topological order.
 
     Attributes:
         symbols: composite dimensions by the name under which inference sees them.
@@ -139,7 +139,7 @@ class OpaqueTyper:
         self._function_protos: dict[Any, onnx.FunctionProto] = {}
 
     def declared(self, value: onnx_ir.Value) -> ValueType:
-        """The type that the model declares for a value."""
+        """Return the type that the model declares for a value."""
         return type_from_ir(value, self.plain)
 
     def declare(self, value: onnx_ir.Value) -> ValueType:
@@ -152,7 +152,7 @@ class OpaqueTyper:
         return declared
 
     def describe(self, value: onnx_ir.Value, type_: ValueType) -> None:
-        """Declare a value that has no type yet, as one of this type or of what is known by name."""
+        """Declare a value that has no type yet, with this type or the one known for its name."""
         proto = type_proto(type_) if isinstance(type_, TensorType) else None
         proto = self.protos.get(value.name or "") if proto is None else proto
         if proto is None or value.type is not None:
@@ -167,7 +167,7 @@ class OpaqueTyper:
         types: Mapping[str, ValueType],
         constant: Callable[[str], npt.NDArray[Any] | None],
     ) -> list[ValueType]:
-        """Types of all outputs; declared types fill what inference leaves open.
+        """Return the types of all outputs; declared types complete inferred ones.
 
         Raises:
             ModelError: the operands have element types that the operator does not take.
@@ -272,7 +272,7 @@ class OpaqueTyper:
 
 
 def merge_dims(dims: tuple[Dim, ...], declared: ValueType, name: str) -> tuple[Dim, ...]:
-    """Computed dimensions, with those that are open taken from what the model declares."""
+    """Return computed dimensions, with unknown ones replaced by those that the model declares."""
     if not isinstance(declared, TensorType) or len(declared.shape) != len(dims):
         return dims
     return tuple(

@@ -1,4 +1,4 @@
-"""The operator registry; importing this package fills it, from every module in it."""
+"""The operator registry; importing this package fills it from every module of the package."""
 
 from __future__ import annotations
 

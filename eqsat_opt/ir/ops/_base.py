@@ -1,4 +1,4 @@
-"""What an operator is: one definition that types, evaluates, counts and maps to ONNX."""
+"""The definition of an operator, which types, evaluates, counts operations and maps to ONNX."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 AttrMap = Mapping[str, Any]
 AttrKind = Literal["int", "size", "float", "str", "ints"]
-"""``size`` is an integer that may be symbolic, as may those of ``ints``; no ``int`` is."""
+"""A ``size``, and each of ``ints``, is an integer that may be symbolic; an ``int`` is literal."""
 OpClass = Literal["pointwise", "contraction", "reduction", "window", "movement"]
 Trait = Literal[
     "exact", "determined", "nonnegative", "pole", "vanishing",
@@ -53,7 +53,7 @@ Trait = Literal[
 
 
 OUTPUT = "output"
-"""The attribute that says which output of an operator is meant, where it has several."""
+"""The attribute that selects an output of an operator with several outputs."""
 
 
 class IllTyped(Exception):
@@ -63,7 +63,7 @@ class IllTyped(Exception):
 class Domain(Protocol):
     """The numbers that an evaluation runs on (float, exact integer, prime field).
 
-    Data movement needs no domain; whatever computes goes through these methods. ``apply`` is a
+    Data movement needs no domain; all computation goes through these methods. ``apply`` is a
     nonlinear scalar function by name; a field may replace it by a random function.
     """
 
@@ -104,16 +104,17 @@ class OnnxForm:
 class Op:
     """An operator with one output, or several.
 
-    Of several outputs each is a function of its own: the attribute :data:`OUTPUT`, whose values are
-    among the ``choices``, says which one is meant. So whoever types, evaluates, counts or rewrites
-    knows outputs one by one, and equal ones are one. What stands in ONNX as one node is read as
-    a node for each output that is used, tiled as one kernel, and written as one node again.
+    Each of several outputs is a function of its own: the attribute :data:`OUTPUT`, whose values are
+    among the ``choices``, selects one. So outputs are typed, evaluated, counted and rewritten one
+    by one, and equal ones are merged. An ONNX node with several outputs is read as one node for
+    each output that is used, tiled as one kernel, and written as one node again.
 
     Attributes:
-        name: as ONNX calls it, where ONNX has it.
+        name: the name in ONNX, if ONNX has the operator.
         arity: least and greatest number of inputs.
         attrs: attribute name to kind; every node carries all of them.
-        kind: what bounds its cost and which generic rules apply.
+        kind: the class of operators, which decides what bounds its cost and which generic rules
+            apply.
         type_fn: operand types and attributes to the result type; raises :class:`IllTyped`.
         eval_fn: ``(domain, operands, attributes) -> result``.
         flops: ``(operand types, result type, attributes) -> number of floating point operations``.
@@ -121,39 +122,42 @@ class Op:
         index_fn: one output element as a term over operand elements, at symbolic extents; it must
             agree with ``eval_fn``, and its premises follow from ``type_fn``. ``None``: no rule on
             this operator is proved for all sizes.
-        traits: what it does to special numbers. ``exact``: it rounds nothing; ``determined``: IEEE
-            754 leaves one result, so that all implementations agree to the last bit; ``pole``: it
-            is infinite at some finite operand, where the sign of a zero may decide which infinity;
-            ``vanishing``: over the reals it is never 0, but small results underflow to 0;
-            ``nonnegative``: over the reals it has no negative operand. All operators keep NaN, but
-            for a ``Where`` that does not choose it, and a bound of a ``Clamp``.
+        traits: its properties, in three groups. The first is about special numbers. ``exact``: it
+            does not round; ``determined``: IEEE 754 leaves one result, so that all implementations
+            agree to the last bit; ``pole``: it is infinite at some finite operand, where the sign
+            of a zero may decide which infinity; ``vanishing``: over the reals it is never 0, but
+            small results underflow to 0; ``nonnegative``: over the reals it has no negative
+            operand. All operators propagate NaN, except a ``Where`` that does not select it, and a
+            bound of a ``Clamp``.
 
-            What it computes. ``moving``: each element of the result is one of an operand, or a
-            number of its own, as of all of kind ``movement``; ``ring``: sums, differences and
-            products of elements, which are equal in every ring if they are so in one; ``order``:
-            maxima and minima of elements, which are so in every order; ``sorting``: it compares
-            elements with one another, and numbers without an order say nothing of it; ``truth``:
-            results are true or false; ``floats``: it is defined on floating point only.
+            The second group is about the computation. ``moving``: each element of the result is an
+            element of an operand, or a number that the operator supplies, as for all operators of
+            kind ``movement``; ``ring``: it computes sums, differences and products of elements,
+            which are equal in every ring if they are equal in one; ``order``: it computes maxima
+            and minima of elements, which are the same in every order; ``sorting``: it compares
+            elements with one another, so evaluations on numbers without an order prove nothing
+            about it; ``truth``: results are true or false; ``floats``: it is defined on floating
+            point only.
 
-            Which axes it treats alike. ``broadcasting``: elementwise, and operands broadcast;
-            ``along``: the result has the axes of the operands, one of which, or some, are named,
-            and their extents too, unless it moves data; ``trailing``: it normalises all axes from
-            one on; ``reducing``: it reduces the axes that are named, which it keeps or drops;
-            ``pooling``: it reduces windows of each channel; ``channel``: it treats the second axis
-            on its own; ``plane``: it reduces over all axes behind the first two; ``spatial``: it
-            computes images, whose first two axes are samples and channels.
-        element_types: number of an operand to its element type, where it has not that of the
-            others; empty where it may have any.
-        result_types: number of an output to its element type, where it never is that of the
+            The third group is about axes. ``broadcasting``: elementwise, and operands broadcast;
+            ``along``: attributes name one or more axes, and the result has the axes of the
+            operands, and their extents too unless the operator moves data; ``trailing``: it
+            normalises all axes from one on; ``reducing``: it reduces the named axes, which it keeps
+            or drops; ``pooling``: it reduces windows of each channel; ``channel``: it handles the
+            second axis separately; ``plane``: it reduces over all axes after the first two;
+            ``spatial``: it computes images, whose first two axes are samples and channels.
+        element_types: number of an operand to its element type, if this differs from that of the
+            other operands; an empty text if any type is allowed.
+        result_types: number of an output to its element type, if this is never that of the
             operands.
         neutral: number of an operand to the value at which the result is the other operand; adding
             -0, and not 0, keeps the sign of zeros.
-        choices: attribute to all values that it may have, where these are few.
-        onnx: the same operator of ONNX; ``None`` where :mod:`eqsat_opt.ir.onnx.mappings` says
-            how ONNX spells it.
-        exact: ``(*numbers, attributes) -> number``, one element at rational ones, of what is no sum
-            or product; ``None`` where it leaves them.
-        doc: what it is, where ONNX does not have it.
+        choices: attribute to all values that it may have, if these are few.
+        onnx: the same operator of ONNX; ``None`` if :mod:`eqsat_opt.ir.onnx.mappings` defines its
+            form in ONNX.
+        exact: ``(*numbers, attributes) -> number``: one element at rational operands, for an
+            operator that is not a sum or a product; ``None`` if values may be irrational.
+        doc: a description, for an operator that ONNX does not have.
     """
 
     name: str
@@ -176,17 +180,17 @@ class Op:
 
     @property
     def outputs(self) -> int:
-        """How many outputs it has."""
+        """Number of outputs."""
         return len(self.choices.get(OUTPUT, (0,)))
 
     @property
     def is_moving(self) -> bool:
-        """Whether each element of the result is one of an operand, or a number of its own."""
+        """Whether each element of the result is one of an operand, or supplied by the operator."""
         return self.kind == "movement" or "moving" in self.traits
 
     @property
     def keeps_elements(self) -> bool:
-        """Whether each element of the result is one of an operand, wherever that is known."""
+        """Whether each element of the result is known to be an element of an operand."""
         makes_none = self.arity[0] > 0 and "value" not in self.attrs
         return self.is_moving and makes_none and 1 not in self.element_types
 
@@ -214,7 +218,7 @@ def define(
     flops: FlopsFn | int = 1,
     **facts: Any,
 ) -> None:
-    """Register an operator; ``flops`` may be those of each element of the result."""
+    """Register an operator; an integer ``flops`` counts operations per element of the result."""
     inputs = (arity, arity) if isinstance(arity, int) else arity
     work = per_element(flops) if isinstance(flops, int) else flops
     register(
@@ -233,36 +237,45 @@ def define(
 
 
 def get_op(name: str) -> Op:
-    """The operator called ``name``."""
+    """Return the operator called ``name``."""
     return OPS[name]
 
 
 def traits(*names: Trait) -> frozenset[Trait]:
-    """A set of traits."""
+    """Return a set of traits."""
     return frozenset(names)
 
 
 def with_trait(trait: Trait) -> frozenset[str]:
-    """The names of all operators with a trait."""
+    """Return the names of all operators with a trait."""
     return frozenset(name for name, op in OPS.items() if trait in op.traits)
 
 
 def is_known(name: str) -> bool:
-    """Whether the registry defines ``name``."""
+    """Return whether the registry defines ``name``."""
     return name in OPS
 
 
 def require(condition: bool, message: str, *shown: object) -> None:
-    """Raise :class:`IllTyped` unless ``condition`` holds; ``message`` has a place for each shown.
+    """Raise :class:`IllTyped` unless ``condition`` holds.
 
-    Most conditions hold, and to print types takes longer than to look at them.
+    The message is formatted only then: most conditions hold, and printing types takes longer than
+    checking them.
+
+    Args:
+        condition: the condition.
+        message: a format with a place for each of ``shown``.
+        shown: the objects to print.
     """
     if not condition:
         raise IllTyped(message.format(*shown))
 
 
 def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """ONNX multidirectional broadcasting; a symbolic dimension only meets itself or 1."""
+    """Return the shape of ONNX multidirectional broadcasting.
+
+    A symbolic dimension only broadcasts with itself or 1.
+    """
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0]
     rank = max(len(s) for s in shapes)
@@ -282,16 +295,17 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
-    """The number that no element is below; types that NumPy does not know are floating point."""
+    """Return the least value of an element type; a type unknown to NumPy is floating point."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).min
     return False if dtype.kind == "b" else -np.inf
 
 
 def padded(x: Array, widths: Sequence[tuple[int, int]], fill: Any = 0) -> Array:
-    """``x`` with ``fill`` around it, as wide as given before and after it, by axis.
+    """Return ``x`` padded with ``fill``, with the given widths before and after it, by axis.
 
-    Small arrays, of which verification evaluates many, take a fraction of the time of `numpy.pad`.
+    For small arrays, of which verification evaluates many, this takes a fraction of the time of
+    `numpy.pad`.
     """
     if not any(map(any, widths)):
         return x
@@ -307,10 +321,10 @@ def padded(x: Array, widths: Sequence[tuple[int, int]], fill: Any = 0) -> Array:
 
 
 def per_element(count: int) -> FlopsFn:
-    """As many operations for each element of the result."""
+    """Return a function that counts ``count`` operations for each element of the result."""
     return lambda _inputs, output, _attrs: dim_product(output.shape) * count
 
 
 def per_operand_element(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
-    """One operation for each element of the first operand."""
+    """Count one operation for each element of the first operand."""
     return dim_product(inputs[0].shape)

@@ -1,4 +1,4 @@
-"""Operators of the normal form that recognition reaches: what ONNX spells in many ways."""
+"""Operators of the normal form that recognition produces; ONNX spells each in many ways."""
 
 from __future__ import annotations
 

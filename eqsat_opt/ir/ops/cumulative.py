@@ -1,4 +1,4 @@
-"""Sums of all elements up to each one along an axis."""
+"""Sums of all elements up to each element along an axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a slice is, by the rules of ONNX's Slice, at sizes that may be symbolic."""
+"""The length of a slice by the rules of ONNX's Slice, at sizes that may be symbolic."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def cut_length(size: Dim, begin: Dim, end: Dim, step: Dim) -> Dim:
     """Count the elements from ``begin`` to before ``end`` of an axis of ``size``.
 
     Raises:
-        IllTyped: it cannot be told from which end a symbolic bound counts, or a negative step has
-            symbolic company.
+        IllTyped: a symbolic bound may be negative, so that the end from which it counts is unknown,
+            or a negative step has symbolic bounds or sizes.
     """
     require(isinstance(step, int) and step != 0, "a slice with the step {}", step)
     assert isinstance(step, int)
@@ -28,11 +28,11 @@ def cut_length(size: Dim, begin: Dim, end: Dim, step: Dim) -> Dim:
 
 
 _BEYOND = (1 << 31) - 1
-"""Ends that no axis reaches."""
+"""A magnitude of bounds that exceeds every axis."""
 
 
 def _place(size: Dim, bound: Dim) -> Dim:
-    """Count a bound from the begin, at most up to the size."""
+    """Return a bound as a position from the beginning, at most the size."""
     if bound == 0:  # no axis has a negative size, whatever its formula looks like
         return 0
     if isinstance(bound, int) and bound < 0:

@@ -16,11 +16,11 @@ __all__ = ["FLOAT", "FieldDomain", "FloatDomain"]
 
 
 _TRUTHS: dict[str, Callable[[Array], Array]] = {"Not": np.logical_not, "IsNaN": np.isnan}
-"""Functions of one element whose values are no numbers."""
+"""Functions of one element whose values are truth values."""
 
 
 def _power(a: Array, b: Array) -> Array:
-    """In the element type of the base, whatever that of the exponent is."""
+    """Return powers in the element type of the base, whatever the type of the exponent."""
     if a.dtype.kind == "f":
         return np.asarray(np.power(a, b.astype(a.dtype)))
     if a.dtype.kind in "iu" and b.dtype.kind in "iu":
@@ -47,12 +47,12 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def _wide(a: Array) -> Array:
-    """Half types compute in float32, as every CPU runtime does."""
+    """Convert half types to float32, in which every CPU runtime computes them."""
     return a.astype(np.float32) if a.dtype.itemsize == 2 and a.dtype.kind not in "iub" else a
 
 
 def _truncated(a: Array, b: Array) -> Array:
-    """Quotient of integers, rounded towards 0; 0 for a divisor of 0."""
+    """Return the quotient of integers, rounded towards 0; 0 for a divisor of 0."""
     floor = np.where(b == 0, a.dtype.type(0), a // np.where(b == 0, b.dtype.type(1), b))
     up = (floor * b != a) & ((a < 0) != (b < 0)) & (b != 0)
     return np.asarray((floor + up).astype(a.dtype))
@@ -64,46 +64,49 @@ class FloatDomain:
     name = "float"
 
     def add(self, a: Array, b: Array) -> Array:
-        """Elementwise sum."""
+        """Return the elementwise sum."""
         return np.asarray(a + b)
 
     def sub(self, a: Array, b: Array) -> Array:
-        """Elementwise difference."""
+        """Return the elementwise difference."""
         return np.asarray(a - b)
 
     def mul(self, a: Array, b: Array) -> Array:
-        """Elementwise product."""
+        """Return the elementwise product."""
         return np.asarray(a * b)
 
     def div(self, a: Array, b: Array) -> Array:
-        """Elementwise quotient; integers truncate towards zero, as in ONNX."""
+        """Return the elementwise quotient; integers truncate towards zero, as in ONNX."""
         with np.errstate(divide="ignore", invalid="ignore"):
             if a.dtype.kind in "iu":
                 return _truncated(a, b)
             return np.asarray(a / b)
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """Matrix product over the last two axes."""
+        """Return the matrix product over the last two axes."""
         return np.asarray(np.matmul(_wide(a), _wide(b)).astype(a.dtype, copy=False))
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Sum over ``axes``, which are kept with size 1."""
+        """Return the sum over ``axes``, which are kept with size 1."""
         return np.asarray(
             np.add.reduce(_wide(a), axis=axes, keepdims=True).astype(a.dtype, copy=False)
         )
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Greatest element over ``axes``, which are kept with size 1; the least over nothing."""
+        """Return the greatest element over ``axes``, which are kept with size 1.
+
+        The maximum over no elements is the least value of the type.
+        """
         if a.size == 0:
             return np.asarray(np.max(a, axis=axes, keepdims=True, initial=lowest(a.dtype)))
         return np.asarray(np.maximum.reduce(a, axis=axes, keepdims=True))
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:
-        """``a`` where the condition holds, else ``b``."""
+        """Return ``a`` where the condition holds, else ``b``."""
         return np.where(condition, a, b)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """A scalar function by operator name."""
+        """Apply a scalar function, given by operator name."""
         first = operands[0]
         with np.errstate(all="ignore"):
             if len(operands) == 2:
@@ -114,7 +117,7 @@ class FloatDomain:
         return np.asarray(result.astype(first.dtype))
 
     def constant(self, value: float, like: Array) -> Array:
-        """A scalar of the element type of ``like``."""
+        """Return a scalar of the element type of ``like``."""
         return np.asarray(value, dtype=like.dtype)
 
 
@@ -122,11 +125,11 @@ FLOAT = FloatDomain()
 
 
 _FEW = 48
-"""Elements up to which Python inverts them sooner than NumPy's 60 products of arrays."""
+"""Number of elements up to which Python inverts faster than NumPy with 60 products of arrays."""
 
 
 class FieldDomain:
-    """Integers modulo a prime below 2^31; a nonlinear function is a random one of its arguments.
+    """Integers modulo a prime below 2^31; a nonlinear function is a random function.
 
     An identity that holds here at random values holds as an identity of rational functions except
     with a probability of about degree/p (Schwartz-Zippel).
@@ -139,27 +142,27 @@ class FieldDomain:
         self.seed = seed
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Uniform elements, never 0."""
+        """Return uniform elements, never 0."""
         return rng.integers(1, self.prime, size=shape, dtype=np.int64)
 
     def add(self, a: Array, b: Array) -> Array:
-        """Sum modulo p."""
+        """Return the sum modulo p."""
         return (a + b) % self.prime
 
     def sub(self, a: Array, b: Array) -> Array:
-        """Difference modulo p."""
+        """Return the difference modulo p."""
         return (a - b) % self.prime
 
     def mul(self, a: Array, b: Array) -> Array:
-        """Product modulo p; both operands are below 2^31, so it fits."""
+        """Return the product modulo p; both operands are below 2^31, so it fits."""
         return (a * b) % self.prime
 
     def div(self, a: Array, b: Array) -> Array:
-        """Quotient modulo p."""
+        """Return the quotient modulo p."""
         return self.mul(a, self._inverse(b))
 
     def _inverse(self, b: Array) -> Array:
-        """The multiplicative inverse, 0 for 0; one by one where that is faster."""
+        """Return the multiplicative inverse, 0 for 0; a few elements are inverted one by one."""
         if b.size > _FEW:
             return self._power(b, self.prime - 2)
         inverses = [pow(x, -1, self.prime) if x % self.prime else 0 for x in b.ravel().tolist()]
@@ -175,7 +178,7 @@ class FieldDomain:
         return result
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """Matrix product modulo p, reduced after every addend."""
+        """Return the matrix product modulo p, where every product is reduced before the sum."""
         if b.ndim == 1:
             return np.asarray(np.add.reduce(self.mul(a, b), axis=-1) % self.prime)
         left = a[..., :, :, None] if a.ndim > 1 else a[:, None]
@@ -183,26 +186,26 @@ class FieldDomain:
         return np.asarray(np.add.reduce(self.mul(left, right), axis=-2) % self.prime)
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Sum modulo p over ``axes``, which are kept."""
+        """Return the sum modulo p over ``axes``, which are kept."""
         return np.asarray(np.add.reduce(a, axis=axes, keepdims=True) % self.prime)
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Greatest representative: a stand-in for any total order."""
+        """Return the greatest representative, in place of the maximum in any total order."""
         return np.asarray(np.maximum.reduce(a, axis=axes, keepdims=True))
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:
-        """``b`` where the condition is 0, else ``a``."""
+        """Return ``b`` where the condition is 0, else ``a``."""
         return np.where(condition, a, b)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """A random function of the operands, keyed by name, attributes and seed."""
+        """Return a random function of the operands, keyed by name, attributes and seed."""
         mixed: Any = _key(f"{function}{sorted(attrs.items())}{self.seed}")
         for operand in operands:
             mixed = _mix(np.asarray(mixed ^ operand.astype(np.uint64)))
         return np.asarray(mixed % np.uint64(self.prime)).astype(np.int64)
 
     def constant(self, value: float, like: Array) -> Array:
-        """The field element of a rational literal."""
+        """Return the field element of a rational literal."""
         numerator, denominator = (
             value.as_integer_ratio() if isinstance(value, float) else (int(value), 1)
         )
@@ -220,7 +223,7 @@ _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def _mix(x: Array) -> Array:
-    """The finaliser of splitmix64 (Steele et al. 2014), in place."""
+    """Apply the finaliser of splitmix64 (Steele et al. 2014), in place."""
     shifted = np.empty_like(x)
     for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
         np.bitwise_xor(x, np.right_shift(x, shift, out=shifted), out=x)

@@ -1,4 +1,4 @@
-"""Where along an axis the greatest or least element stands."""
+"""Indices of the greatest or least element along an axis."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _places(op: str, x: Array, attrs: AttrMap) -> Array:
-    """Find the place of the extremum; of equal elements the first one, or the last."""
+    """Return the index of the extremum: of several equal elements the first, or the last."""
     axis, is_last = attrs["axis"], attrs["select_last_index"]
     turned = np.flip(x, axis) if is_last else x
     places = np.asarray(_FINDERS[op](turned, axis=axis, keepdims=bool(attrs["keepdims"])))

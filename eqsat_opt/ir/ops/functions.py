@@ -1,8 +1,8 @@
-"""Functions of one element: one record each, and all that anyone asks of it.
+"""Functions of one element, each described by one record.
 
-Another one is another entry here: types, evaluation, the index function, costs, schema, and the
-mapping from and to ONNX follow from it. A function is unknown to proofs, which use that equal
-arguments have equal values; laws of its own are equations of the book.
+To add a function, add an entry: types, evaluation, the index function, costs, schema, and the
+mapping from and to ONNX follow from it. Proofs treat a function as unknown, and use that equal
+arguments have equal values; laws of a particular function are equations of the rule book.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, ExactFn, Trait, tra
 __all__ = ["FUNCTIONS", "ScalarFunction"]
 
 _ERF, _ERFC = np.frompyfunc(math.erf, 1, 1), np.frompyfunc(math.erfc, 1, 1)
-"""Exact to the last bits; they are only taken of small tensors."""
+"""Exact to the last bits; they are only applied to small tensors."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class ScalarFunction:
     """A function of one element.
 
     Attributes:
-        evaluate: its values in the element type of the operand, which is floating point (or whole
-            numbers, where it takes these), and NaN at NaN.
+        evaluate: its values in the element type of the operand, which is floating point (or an
+            integer type, if the function accepts these), and NaN at NaN.
         attrs: attribute name to kind.
         defaults: values that ONNX gives to attributes that are left out.
         since: first opset of ONNX with an operator of this name and these attributes; 0 if there is
             none, or one that stores them in another way.
-        flops: rough FLOPs per element of what is not a single instruction.
-        traits: what it does to special numbers (:class:`~eqsat_opt.ir.ops.Op`).
-        on_integers: whether it takes whole numbers, too.
-        choices: attribute to all values that it may have, where these are few.
-        exact: its value at a rational number, with attributes that are such or infinite; ``None``
-            where it leaves the rational numbers.
+        flops: rough FLOPs per element of a function that is not a single instruction.
+        traits: its effect on special numbers (:class:`~eqsat_opt.ir.ops.Op`).
+        on_integers: whether it also accepts integers.
+        choices: attribute to all values that it may have, if these are few.
+        exact: its value at a rational number, with attributes that are rational or infinite;
+            ``None`` if the value may be irrational.
     """
 
     evaluate: Callable[[Array, AttrMap], Array]
@@ -54,14 +54,14 @@ class ScalarFunction:
 
 
 def _sigmoid(x: Array) -> Array:
-    # Of small numbers only: neither end overflows, and none is rounded to 0 beside a 1.
+    # The exponents are not positive: neither end overflows, and no small result is rounded to 0.
     small = np.exp(-np.abs(x))
     return np.where(x < 0, small, 1.0).astype(x.dtype) / (1.0 + small)
 
 
 def _gelu(x: Array, approximate: str) -> Array:
     if approximate == "tanh":
-        # (1 + tanh(z)) / 2 = sigmoid(2 z), which cancels nowhere.
+        # (1 + tanh(z)) / 2 = sigmoid(2 z), which has no cancellation.
         return x * _sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))
     # 1 + erf(y) = erfc(-y), which does not cancel where erf is near -1.
     tail = np.asarray(_ERFC(x.astype(np.float64) / -math.sqrt(2.0)), np.float64)
@@ -135,7 +135,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         lambda x, _a: np.logaddexp(x, 0.0), flops=16, traits=_VANISHING
     ),
     "HardSwish": ScalarFunction(
-        lambda x, _a: x * (np.clip(x + 3.0, 0.0, 6.0) / 6.0),  # near -3 it keeps its digits
+        lambda x, _a: x * (np.clip(x + 3.0, 0.0, 6.0) / 6.0),  # this form keeps its digits near -3
         since=14,
         exact=lambda x, _a: x * _between(Fraction(x) / 6 + Fraction(1, 2), 0, 1),
     ),
@@ -181,4 +181,4 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         exact=lambda x, a: _between(x, a["min"], a["max"]),
     ),
 }  # fmt: skip
-"""By the name of the operator; every law of an arbitrary f holds for each."""
+"""Functions by operator name; every law of an arbitrary function holds for each."""

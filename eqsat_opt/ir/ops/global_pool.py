@@ -1,4 +1,4 @@
-"""Pools over whole planes, which runtimes compute otherwise than the reductions that they equal.
+"""Pools over whole planes, which runtimes compute differently from the equal reductions.
 
 They keep the layout of the convolutions before them, refuse empty planes, and start a maximum from
 the least finite number.
@@ -28,7 +28,7 @@ from eqsat_opt.ir.values.types import FLOATS, TensorType
 __all__ = ["GLOBAL_POOLS"]
 
 GLOBAL_POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
-"""Pool to the reduction over all axes behind the channels that it equals on numbers."""
+"""Global pools to the reductions over all axes after the channels; the two are equal on numbers."""
 
 
 def _type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:

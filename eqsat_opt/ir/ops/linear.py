@@ -58,7 +58,7 @@ define(
 def window_size(
     size: Dim, kernel: Dim, stride: int, before: int, after: int, dilation: int, ceil: int = 0
 ) -> Dim:
-    """Positions of a sliding window along one axis (ONNX Conv and pools)."""
+    """Return the number of positions of a sliding window along one axis (ONNX Conv and pools)."""
     span = size + before + after - (dilation * (kernel - 1) + 1)
     if stride == 1:
         return span + 1
@@ -72,10 +72,10 @@ def window_size(
 
 
 def check_window(attrs: AttrMap, kernel: Sequence[Dim] = ()) -> None:
-    """Kernels, strides and dilations are positive, pads are not negative, as far as they are known.
+    """Check that kernels, strides and dilations are positive and pads not negative, where known.
 
     Raises:
-        IllTyped: otherwise.
+        IllTyped: a value is not allowed.
     """
     positive = (*kernel, *attrs["strides"], *attrs["dilations"])
     for low, sizes in ((1, positive), (0, attrs["pads"])):
@@ -84,7 +84,7 @@ def check_window(attrs: AttrMap, kernel: Sequence[Dim] = ()) -> None:
 
 
 def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> Array:
-    """All windows: [N, C, *data] to [N, C, *positions, *kernel], padded with ``fill``."""
+    """Return all windows: [N, C, *data] to [N, C, *positions, *kernel], padded with ``fill``."""
     n_axes = len(kernel)
     pads, strides, dilations = attrs["pads"], attrs["strides"], attrs["dilations"]
     after = list(pads[n_axes:])
@@ -123,7 +123,7 @@ def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> A
     )
     if data.dtype.hasobject or not data.size:
         return np.lib.stride_tricks.as_strided(data, shape, moves, writeable=False)
-    # Ten times as fast, and it checks that all windows are inside.
+    # This is ten times as fast, and checks that all windows are inside.
     windows: Array = np.ndarray(shape, data.dtype, data, 0, moves)
     windows.flags.writeable = False
     return windows
@@ -227,7 +227,7 @@ def _deconv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _deconv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """A transposed convolution is the convolution of the stretched data with the flipped kernel."""
+    """Compute a transposed convolution: convolve stretched data with the flipped kernel."""
     x, w = operands[:2]
     n_axes, group = x.ndim - 2, attrs["group"]
     kernel, strides, dilations, pads = (

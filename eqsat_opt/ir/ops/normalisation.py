@@ -40,7 +40,7 @@ def _layer_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def mean(domain: Domain, x: Array, axes: tuple[int, ...]) -> Array:
-    """The mean over ``axes``, which are kept with size 1."""
+    """Return the mean over ``axes``, which are kept with size 1."""
     total = domain.sum(x, axes)
     count = math.prod(x.shape[a] for a in axes)
     return domain.div(total, domain.constant(count, x))
@@ -49,7 +49,7 @@ def mean(domain: Domain, x: Array, axes: tuple[int, ...]) -> Array:
 def inverse_deviation(
     domain: Domain, centred: Array, axes: tuple[int, ...], epsilon: float
 ) -> Array:
-    """1/sqrt(mean(centred²) + epsilon) over ``axes``, which are kept with size 1."""
+    """Return 1/sqrt(mean(centred²) + epsilon) over ``axes``, which are kept with size 1."""
     variance = mean(domain, domain.mul(centred, centred), axes)
     deviation = domain.apply("Sqrt", {}, domain.add(variance, domain.constant(epsilon, centred)))
     return domain.div(domain.constant(1, centred), deviation)

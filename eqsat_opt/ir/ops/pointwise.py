@@ -1,4 +1,4 @@
-"""Operators that compute each element on its own, with ONNX broadcasting."""
+"""Operators that compute each element separately, with ONNX broadcasting."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _prelu(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 
 def _rest(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """With the sign of the divisor, or as ``fmod`` of C with that of the dividend."""
+    """Return the remainder with the sign of the divisor, or of the dividend for ``fmod``."""
     if domain.name != "float":
         return domain.apply("Mod", attrs, *operands)
     return np.asarray((np.fmod if attrs["fmod"] else np.remainder)(*operands))

@@ -1,7 +1,7 @@
-"""Layers whose states go from step to step: LSTM, GRU and RNN, each output a function of its own.
+"""Recurrent layers: LSTM, GRU and RNN, with each output as a function of its own.
 
-The operands are those of ONNX, less the absent ones; ``given`` has the numbers of those that are
-there. Activations are those that ONNX takes where a model names none.
+The operands are those of ONNX without the absent ones; ``given`` has the numbers of those that are
+present. LSTM and GRU have the default activations of ONNX.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ __all__ = ["DIRECTIONS", "RECURRENCES"]
 
 DIRECTIONS = ("forward", "reverse", "bidirectional")
 _BIAS, _LENGTHS, _STATE, _CELL, _PEEPHOLES = 3, 4, 5, 6, 7
-"""Numbers of the optional operands; before these come data, weights and weights of the state."""
+"""Numbers of the optional operands; before these come data, weights and recurrent weights."""
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """What one kind of layer is.
+    """The definition of one kind of layer.
 
     Attributes:
-        gates: weights are blocks of so many gates.
-        outputs: all states, the last one, and that of the cell.
-        operands: how many ONNX allows.
-        step: the next state and cell, of the domain, a step's products with the weights, state and
-            cell, and the parameters of the layer.
+        gates: number of gates; the weights have one block for each.
+        outputs: number of outputs: all states, the last state, and the last cell.
+        operands: number of operands that ONNX allows.
+        step: returns the next state and cell, given the domain, the products of a step's data with
+            the weights, the present state and cell, and the parameters of the layer.
         attrs: attributes with their values.
     """
 
@@ -55,7 +55,7 @@ class Recurrence:
 
 @dataclass(frozen=True)
 class _Layer:
-    """The parameters of one direction: those of the state, both biases, peepholes, attributes."""
+    """Parameters of one direction: weights, recurrent weights, biases, peepholes, attributes."""
 
     weights: Array
     recurrent: Array
@@ -176,7 +176,7 @@ def _run(
     direction: tuple[int, bool],
     attrs: AttrMap,
 ) -> tuple[Array, Array, Array]:
-    """All states of one direction, the last one, and the last cell."""
+    """Return all states of one direction, the last state, and the last cell."""
     number, is_reverse = direction
     x, weights, recurrent = given[0], given[1][number], given[2][number]
     steps, samples, _ = x.shape
@@ -192,7 +192,7 @@ def _run(
     lengths = given.get(_LENGTHS, np.full(samples, steps)).astype(np.int64)
     states = np.zeros((steps, samples, hidden), x.dtype)
     for step in range(steps):
-        # Backwards each sequence begins where it ends.
+        # In reverse direction, each sequence begins at its own last element.
         places = lengths - 1 - step if is_reverse else np.full(samples, step)
         alive = step < lengths
         taken = x[np.where(alive, places, 0), np.arange(samples)]

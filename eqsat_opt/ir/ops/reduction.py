@@ -36,7 +36,10 @@ def _reduce_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _extremum_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    """An extremum over nothing is left to the runtime: it obeys none of the laws of the others."""
+    """Return the type of an extremum, which must not be over an empty axis.
+
+    The runtime decides an extremum over no elements: it obeys none of the laws of other extrema.
+    """
     result = _reduce_type(inputs, attrs)
     require(all(inputs[0].shape[a] != 0 for a in attrs["axes"]), "an extremum over nothing")
     return result

@@ -1,4 +1,4 @@
-"""The greatest or least elements along an axis, in order, and where they stand."""
+"""The greatest or least elements along an axis, in order, and their indices."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from eqsat_opt.ir.values.types import TensorType
 __all__: list[str] = []
 
 _VALUES = 0
-"""The output that holds the elements; the other one holds their places along the axis."""
+"""The output that holds the elements; the other output holds their indices along the axis."""
 _BEFORE = {1: ("GreaterOrEqual", "Greater"), 0: ("LessOrEqual", "Less")}
-"""What an element is to another that it comes before, as it stands left or right of it."""
+"""Relations of an element to one that it precedes in the result: left of it, and right of it."""
 
 
 def _type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -45,7 +45,8 @@ def _type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     require(x.dtype not in ("bool", "string"), "an order of {}", x)
     require(0 <= axis < x.rank, "axis {} of {}", axis, x)
     size = x.shape[axis]
-    # No run succeeds in which an open axis has fewer, or of fewer than none.
+    # Symbolic sizes are accepted: a run fails if the axis has fewer than k elements, or k is
+    # negative.
     fits = not isinstance(k, int) or (k >= 1 and (not isinstance(size, int) or k <= size))
     require(fits, "{} elements of axis {} of {}", k, axis, x)
     dtype = x.dtype if attrs[OUTPUT] == _VALUES else "int64"
@@ -53,7 +54,7 @@ def _type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """Of equal elements the first comes first."""
+    """Return the first elements in order, or their indices; equal elements keep their order."""
     (x,), axis, k = operands, attrs["axis"], attrs["k"]
     if not isinstance(domain, FloatDomain):
         return _by_rank(domain, np.moveaxis(x, axis, -1), attrs)
@@ -67,9 +68,9 @@ def _evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arra
 
 
 def _by_rank(domain: Domain, x: Array, attrs: AttrMap) -> Array:
-    """The elements, or their places, by the number of those before them, as the index function is.
+    """Select elements, or their indices, by the number of elements that precede each.
 
-    The axis is the last one of ``x``.
+    The index function has the same definition. The axis is the last one of ``x``.
     """
     place, zero, one = np.arange(x.shape[-1]), domain.constant(0, x), domain.constant(1, x)
 

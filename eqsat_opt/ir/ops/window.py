@@ -52,7 +52,7 @@ def _pool_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _maximum_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    """The padding has no maximum, so a window needs a plane that is not empty."""
+    """Return the type of a maximum; its plane must have elements, since padding has no maximum."""
     result = _pool_type(inputs, attrs)
     require(all(size != 0 for size in inputs[0].shape[2:]), "an extremum over nothing")
     return result
@@ -90,14 +90,14 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
 def _counted(
     plane: tuple[int, ...], positions: tuple[int, ...], named: tuple[tuple[str, Any], ...]
 ) -> Array:
-    """How many elements of a plane, with what counts of its padding, each window has.
+    """Count the elements of a plane, and of its padding if that counts, in each window.
 
-    Remembered because verification evaluates a pool at many values one after the other.
+    The result is cached, because verification evaluates a pool at many values in succession.
     """
     attrs, n_axes = dict(named), len(plane)
     inside = np.ones((1, 1, *plane), dtype=np.int64)
     if attrs["count_include_pad"]:
-        # Padding counts, what ceil mode adds beyond it does not.
+        # Padding counts; the positions that ceil mode adds beyond it do not.
         widths = [
             (0, 0),
             (0, 0),
@@ -150,7 +150,7 @@ _pool(
 
 
 def _lrn(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """X / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
+    """Return x / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
     (x,) = operands
     if not x.size:
         return x

@@ -1,4 +1,4 @@
-"""Fold scales and shifts per channel into the weights of the contraction before them.
+"""Folding of scales and shifts per channel into the weights of the contraction before them.
 
 Batch normalisation at inference is such a scale and shift; so are the constant Mul and Add that
 exporters write.
@@ -40,10 +40,10 @@ _ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
 def _combined(
     op: str, type_: StaticType, left: Constant, right: Constant, shape: tuple[int, ...]
 ) -> Constant | None:
-    """``left op right`` with ``right`` reshaped to ``shape``, computed in float64.
+    """Return ``left op right`` with ``right`` reshaped to ``shape``, computed in float64.
 
-    ``None`` where an operand has infinities or NaN or is dear, or where the result leaves the
-    ordinary range.
+    It is ``None`` if an operand has infinities or NaN or is expensive to compute, or if the result
+    leaves the ordinary range.
     """
     function, dtype = _ARITHMETIC[op], numpy_dtype(type_.dtype)
 
@@ -79,7 +79,7 @@ def _combined(
 
 
 def _shaped(constant: Constant, shape: tuple[int, ...]) -> Constant:
-    """The same elements; one extent may be -1."""
+    """Return a constant with the same elements in another shape; one size may be -1."""
     size = constant.type.size
     rest = -math.prod(shape)
     shape = tuple(size // max(rest, 1) if extent < 0 else extent for extent in shape)
@@ -90,9 +90,10 @@ def _shaped(constant: Constant, shape: tuple[int, ...]) -> Constant:
 
 
 def lower_batch_normalisation(graph: Graph) -> Graph:
-    """Batch normalisations that can fold as Mul and Add; ``graph`` itself if none.
+    """Replace batch normalisations that can be folded by Mul and Add; return ``graph`` if none can.
 
-    One that stands alone stays whole: runtimes run it in one pass, and Mul and Add in two.
+    A batch normalisation that does not follow a contraction stays whole: runtimes run it in one
+    pass, and Mul and Add in two.
     """
     nodes: list[Node] = []
     lowered = False
@@ -132,7 +133,7 @@ def lower_batch_normalisation(graph: Graph) -> Graph:
 
 
 def _follows_weights(graph: Graph, name: str) -> bool:
-    """Whether a value is made by a contraction, biased or not, for one reader only."""
+    """Return whether a value is the result of a contraction, biased or not, with one reader."""
     producer = graph.producers.get(name)
     if producer is None or graph.uses[name] != 1 or name in graph.pinned:
         return False
@@ -149,7 +150,7 @@ def _scale_and_shift(
     mean: Constant,
     variance: Constant,
 ) -> tuple[Constant, Constant] | None:
-    """γ/√(σ²+ε) and β − µγ/√(σ²+ε); ``None`` where they are no ordinary numbers."""
+    """Return γ/√(σ²+ε) and β − µγ/√(σ²+ε); ``None`` if they are not ordinary numbers."""
 
     def scale_of(g: Array, v: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -198,7 +199,7 @@ def _scale_and_shift(
 def _sources(
     gamma: Constant, beta: Constant, mean: Constant, variance: Constant, *, epsilon: float
 ) -> tuple[Constant, Constant]:
-    """Scale and shift in operators of the registry, as vectors."""
+    """Return scale and shift as vectors that are expressions of registry operators."""
     small = array_constant(np.asarray(epsilon, numpy_dtype(gamma.type.dtype)))
     deviation = _then("Sqrt", _then("Add", variance, small))
     scale = _then("Div", gamma, deviation)
@@ -206,7 +207,7 @@ def _sources(
 
 
 def _then(op: str, *operands: Constant) -> Constant:
-    """An operator on constants of the type of the first; nobody loads it."""
+    """Return an operator on constants, with the type of the first; only its expression is used."""
     return derived_constant(
         operands[0].type,
         _unread,
@@ -220,10 +221,9 @@ def _unread() -> Array:
 
 
 def fold_affine(graph: Graph) -> Graph:
-    """Constant Mul, Div, Add and Sub per channel moved into weights; ``graph`` itself if none.
+    """Move constant Mul, Div, Add and Sub per channel into weights; return ``graph`` if none can.
 
-    A product is only changed where nobody else reads it, and weights only where nobody else uses
-    them.
+    A product is changed only if it has no other reader, and weights only if they have no other use.
     """
     return _Folder(graph).run()
 
@@ -257,7 +257,7 @@ class _Folder:
         return name
 
     def _sole_producer(self, name: str) -> Node | None:
-        """The node that makes a value which only one reader uses."""
+        """Return the node that computes a value with a single reader, else ``None``."""
         if self.graph.uses[name] != 1 or name in self.graph.pinned or name not in self.index:
             return None
         return self.nodes[self.index[name]]
@@ -285,7 +285,7 @@ class _Folder:
     def _into(
         self, producer: Node, node: Node, constant: Constant, type_: TensorType
     ) -> Node | None:
-        """``producer`` with the constant of ``node`` in its weights, defining ``node``'s output."""
+        """Return ``producer`` with the constant of ``node`` in its weights, defining its output."""
         if producer.op in ("Conv", "ConvTranspose") and _is_per_channel(constant.type, type_, 1):
             return self._into_convolution(producer, node, constant, type_)
         if not _is_per_channel(constant.type, type_, type_.rank - 1):
@@ -373,7 +373,7 @@ class _Folder:
     def _into_biased_product(
         self, biased: Node, node: Node, constant: Constant, type_: TensorType
     ) -> Node | None:
-        """(x·w + b) ∘ c for a product whose bias is a node of its own."""
+        """Fold ``c`` into (x·w + b) ∘ c, for a product whose bias is added by a separate node."""
         value, bias = biased.inputs
         if value in self.constants:
             value, bias = bias, value
@@ -403,7 +403,7 @@ class _Folder:
 
 
 def _flat(constant: Constant, type_: StaticType) -> Constant:
-    """A bias of any rank as a vector."""
+    """Return a bias of any rank as a vector."""
     if constant.type == type_:
         return constant
     is_whole = constant.type.size == type_.size
@@ -412,7 +412,7 @@ def _flat(constant: Constant, type_: StaticType) -> Constant:
         lambda: np.broadcast_to(np.asarray(constant.load()).reshape(-1), type_.shape),
         ("flat", constant.digest),
         flops=constant.flops,
-        # A scalar is spread, which is no operator of constants.
+        # A scalar is broadcast, which no operator on constants expresses.
         source=_shaped(constant, type_.shape).source if is_whole else None,
     )
 
@@ -429,7 +429,7 @@ def _is_per_channel(constant: StaticType, type_: TensorType, axis: int) -> bool:
 
 
 def _weight_shape(conv: Node, weight: StaticType, size: int) -> tuple[int, ...] | None:
-    """The shape in which a factor per output channel broadcasts against the weights."""
+    """Return the shape in which a factor per output channel broadcasts against the weights."""
     ones = (1,) * (weight.rank - 2)
     if conv.op == "Conv":
         return (-1, 1, *ones)

@@ -1,4 +1,4 @@
-"""Floating point operations inside bodies, which no kernel of the graph around them counts."""
+"""Floating point operations inside bodies, which no kernel of the surrounding graph counts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ONCE = 1
 
 
 def body_flops(graph: Graph, sizes: Mapping[str, int]) -> float:
-    """What the bodies of a graph compute: of an If the larger branch, of a loop all iterations.
+    """Count the operations in the bodies of a graph: an If's larger branch, all loop iterations.
 
-    A loop of which nobody knows how often it runs counts once.
+    A loop with an unknown number of iterations counts once.
 
     Args:
-        graph: at any depth.
-        sizes: of symbolic dimensions; those that only a body has are assumed.
+        graph: the graph; bodies at any depth are counted.
+        sizes: sizes of symbolic dimensions; those that occur only in a body are assumed.
     """
     total = 0.0
     branches: dict[int, float] = {}
@@ -43,7 +43,7 @@ def body_flops(graph: Graph, sizes: Mapping[str, int]) -> float:
 
 
 def _own_flops(graph: Graph, sizes: Mapping[str, int]) -> float:
-    """Of the operators of a graph that are known."""
+    """Count the operations of the known operators of a graph, without its bodies."""
     total = 0.0
     for node in graph.nodes:
         types = [graph.tensor_type(name) for name in (*node.inputs, *node.outputs)]
@@ -61,12 +61,12 @@ def _own_flops(graph: Graph, sizes: Mapping[str, int]) -> float:
 
 
 def _iterations(node: Node, graph: Graph, sizes: Mapping[str, int]) -> int:
-    """How often the body of a Loop or a Scan runs, as far as that is known."""
+    """Return the number of iterations of a Loop or a Scan, 1 if it is unknown."""
     if node.payload.op_type == "Loop":
         trips = graph.constants.get(node.inputs[0])
         if trips is None or trips.type.size != 1:
             return _ONCE
-        # A trip count without end stands for a loop that its condition ends.
+        # A maximal trip count is written for a loop that ends by its condition.
         count = int(np.asarray(trips.load()).reshape(-1)[0])
         return max(0, count) if count < np.iinfo(np.int32).max else _ONCE
     scanned = graph.tensor_type(node.inputs[-1])

@@ -1,4 +1,4 @@
-"""Which operators of a graph equations speak of, and which pass through as they came."""
+"""Coverage: operators of a graph that equations can rewrite, and operators that pass through."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Coverage", "coverage_of"]
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a graph an e-graph holds.
+    """The part of a graph that an e-graph holds.
 
     Attributes:
-        inside: operators that equations speak of.
-        passing: operator to how many pass through.
-        known: those among `passing` that are read elsewhere, and are not kept whole because the
-            runtime has an integer kernel for them with their neighbours.
+        inside: number of operators that equations can rewrite.
+        passing: operators that pass through unchanged, with their numbers.
+        known: operators among `passing` that the importer reads in other places, except those kept
+            whole because the runtime has an integer kernel for them with their neighbours.
         names: names of the nodes that pass through, as they are in the model.
     """
 
@@ -32,12 +32,12 @@ class Coverage:
 
     @property
     def n_passing(self) -> int:
-        """How many operators pass through."""
+        """Number of operators that pass through."""
         return sum(self.passing.values())
 
 
 def coverage_of(graph: Graph) -> Coverage:
-    """Count what of a graph passes through; constants that are stored as they came do not count."""
+    """Count the operators of a graph that pass through, except constants stored unchanged."""
     opaque = [
         node
         for node in graph.nodes

@@ -1,4 +1,4 @@
-"""A graph that computes in float16 what it can, between inputs and outputs of the same types."""
+"""Conversion of a graph to float16 where possible, between inputs and outputs of the same types."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ __all__ = ["in_half"]
 
 _FULL, _HALF = "float32", "float16"
 _MOST, _LEAST = 65504.0, 2.0**-24
-"""The largest number of float16, and the smallest that is not zero."""
+"""The largest number of float16, and the smallest positive one."""
 
 _WIDE = frozenset({"LRN", "InstanceNormalization"})
-"""Operators that square what they are given, and leave the range of float16 on the way."""
+"""Operators that square their operands, so that intermediate values leave the range of float16."""
 
 
 def in_half(graph: Graph) -> Graph:
-    """The same graph, where operators on float32 are on float16 and casts stand between them.
+    """Convert the float32 operators of a graph to float16 where possible, with casts in between.
 
-    What stays in float32: operators that float16 has not, those with several results, opaque nodes,
-    those that would leave its range on the way to a result within it, and those that read a
-    constant with numbers that float16 does not have: beyond its range, or one number for all
-    elements that would become zero, as a small divisor would.
+    The following stay in float32: operators that float16 does not have, operators with several
+    results, opaque nodes, operators whose intermediate values would leave the range although the
+    result is within it, and operators that read a constant with numbers that float16 does not have.
+    These are numbers beyond its range, or one number for all elements that would become zero, as a
+    small divisor would.
     """
     writer = _Writer(graph)
     for node in graph.nodes:
@@ -52,7 +53,7 @@ class _Writer:
         self._taken = {*old.types}
 
     def write(self, node: Node) -> None:
-        """Append a node, in float16 if it can be."""
+        """Append a node, in float16 if possible."""
         type_ = self._half_type(node)
         if type_ is None:
             inputs = node.inputs
@@ -70,12 +71,12 @@ class _Writer:
         self._nodes.append(replace(node, inputs=inputs, outputs=outputs))
 
     def full(self, name: str) -> None:
-        """Have a value under its old name and in its old type."""
+        """Make a value available under its old name and in its old type."""
         if name not in self._types:
             self._cast(self._half[name], name, _FULL)
 
     def graph(self) -> Graph:
-        """All that is written and needed."""
+        """Return the graph of the nodes and constants that were written and are needed."""
         old = self._old
         made = Graph(
             inputs=old.inputs,
@@ -92,7 +93,7 @@ class _Writer:
         return replace(made, constants=kept)
 
     def _half_type(self, node: Node) -> TensorType | None:
-        """The type of the node's result on float16; ``None`` if it stays as it is."""
+        """Return the type of the node's result in float16; ``None`` if the node stays as it is."""
         if node.op in (OPAQUE, "Cast", *_WIDE) or len(node.outputs) > 1:
             return None
         given = [self._old.tensor_type(name) for name in node.inputs]

@@ -1,4 +1,4 @@
-"""Products that a known constant makes infinite stay where they stand."""
+"""Products that a known constant makes infinite, which must stay in place."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from eqsat_opt.ir.values.types import FLOATS
 __all__ = ["with_fixed_infinities"]
 
 _LARGEST_BYTES = 4 << 20
-"""Of a factor that is looked at; factors are vectors, and larger ones are data."""
+"""Largest factor that is examined; factors are vectors, and larger constants are data."""
 
 
 def with_fixed_infinities(graph: Graph) -> Graph:
-    """A product or quotient that a known constant makes infinite as a node that no rule sees.
+    """Make each product or quotient opaque that a known constant makes infinite.
 
-    Before a sum of products each term becomes infinite, and infinities of two signs are no number;
-    behind it the sum is infinite. So such a factor stays where it stands.
+    Inside a sum of products each term would become infinite, and infinities of two signs add up to
+    NaN; after the sum, the result is infinite. So rules must not move such a factor.
     """
     nodes = tuple(_fixed(n) if _makes_infinite(graph, n) else n for n in graph.nodes)
     return graph if nodes == graph.nodes else graph.with_nodes(nodes)

@@ -1,4 +1,4 @@
-"""Bodies as models that are optimised by themselves, and the nodes that have the results."""
+"""Bodies as models that are optimised by themselves, and nodes that take the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Place = tuple[int, str]
 
 
 def bodies_in(graph: Graph, *, exact: bool = False) -> dict[Place, Graph]:
-    """Every body of the nodes of a graph that can be a model; bodies in bodies are left out."""
+    """Return the bodies of nodes of a graph that can be models, without bodies inside of bodies."""
     found: dict[Place, Graph] = {}
     for number, node in enumerate(graph.nodes):
         if node.op != OPAQUE or not any(True for _ in inner_graphs(node.payload)):
@@ -40,7 +40,7 @@ def _is_typed(value: onnx_ir.Value) -> bool:
 
 
 def _declare(body: Graph) -> None:
-    """Declare the interface of the model of a body, as types that hold in every iteration."""
+    """Declare the interface of the model of a body, with types that hold in every iteration."""
     values = (*body.model.graph.inputs, *body.model.graph.outputs)
     for value in values:
         type_ = body.tensor_type(value.name or "")
@@ -56,11 +56,12 @@ def _shape(type_: TensorType) -> onnx_ir.Shape:
 
 
 def with_new_bodies(graph: Graph, models: Mapping[Place, onnx_ir.Model]) -> Graph:
-    """A graph whose nodes have other bodies, which compute the same.
+    """Return a graph whose nodes have other bodies, which compute the same.
 
     Args:
-        graph: it is not changed.
-        models: with the interface of those that :func:`bodies_in` gives, by place.
+        graph: the graph; it is not changed.
+        models: the new bodies by place, with the interfaces of those that :func:`bodies_in`
+            returns.
     """
     nodes = list(graph.nodes)
     taken = {*graph.types, *(name for node in _opaque(graph) for name in inner_names(node))}
@@ -110,14 +111,14 @@ def _body_of(
     outer: dict[str, onnx_ir.Value],
     taken: set[str],
 ) -> onnx_ir.Graph:
-    """The graph of a model as a body in the place of another one.
+    """Convert the graph of a model to a body that replaces another one.
 
     Args:
-        model: its inputs are those of the body, and what it reads from outside.
-        old: the body before.
-        graph: around it.
-        outer: values that stand for those around it, by name; new ones are added.
-        taken: names that new values must not have; their own are added.
+        model: its inputs are those of the body, followed by the outer values that it reads.
+        old: the body to be replaced.
+        graph: the graph around the body.
+        outer: values that represent those of the graph around, by name; new ones are added.
+        taken: names that new values must not have; names of new values are added.
     """
     body = model.graph.clone()
     own = {value.name or "" for value in (*old.inputs, *old.initializers.values())}

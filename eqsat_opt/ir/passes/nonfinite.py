@@ -1,9 +1,9 @@
-"""Folding must not turn ordinary numbers into infinities, NaN, zeros or subnormal numbers.
+"""Checks that folding does not turn ordinary numbers into infinities, NaN, zeros or subnormals.
 
-A model that multiplies by 1e-4 twice may be run on 3e4; folded into one factor of 1e-8, half
-precision has nothing but 0 for it. So constants that a rewrite combines are computed before the
-rewrite is accepted, and where a result has left the range of its type though the operands had not,
-they stay apart.
+A model that multiplies by 1e-4 twice may be run on 3e4; folded into one factor of 1e-8, the factor
+is 0 in half precision. So constants that a rewrite combines are computed before the rewrite is
+accepted, and if a result leaves the range of its type though the operands do not, the constants
+stay separate.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _CONTRACTIONS = frozenset(n for n in with_trait("ring") if OPS[n].kind == "contr
 
 
 def _least(dtype: str) -> float:
-    """The least normal number."""
+    """Return the least positive normal number of an element type."""
     info: Any = ml_dtypes.finfo(numpy_dtype(dtype))  # type: ignore[no-untyped-call]
     return float(info.tiny)
 
 
 def is_representable(value: float, dtype: str) -> bool:
-    """Whether a finite number that is not 0 stays so, and normal, in an element type."""
+    """Return whether a finite number other than 0 remains finite and normal in an element type."""
     if dtype not in FLOATS or value == 0 or not np.isfinite(value):
         return True
     rounded = _rounded(value, dtype)
@@ -44,9 +44,10 @@ def is_representable(value: float, dtype: str) -> bool:
 
 
 def is_epsilon(value: float, dtype: str) -> bool:
-    """Whether a number that is added below a root stays what keeps that from 0.
+    """Return whether an epsilon that is added below a root remains non-zero after rounding.
 
-    ONNX has it, and adds it, in single precision; below some opsets it is a tensor of the type.
+    ONNX holds an epsilon in single precision and adds it there; for some lower opsets it is a
+    tensor of the element type.
     """
     return value == 0 or (is_representable(value, "float32") and _rounded(value, dtype) != 0)
 
@@ -57,11 +58,11 @@ def _rounded(value: float, dtype: str) -> float:
 
 
 def spoils(op: str, attrs: AttrMap, operands: Sequence[Array], result: Array) -> bool:
-    """Whether an operator on constants makes extraordinary numbers of ordinary ones.
+    """Return whether an operator on constants turns ordinary numbers into extraordinary ones.
 
-    Ordinary is what is finite, and normal or 0. A product is 0 where a factor is, and subnormal
-    where a factor is; nothing is said of sums, which are exact where they vanish. Infinities of a
-    mask may be carried along, each in its place.
+    Ordinary numbers are finite, and normal or 0. A product may be 0 where a factor is 0, and
+    subnormal where a factor is subnormal. Elementwise sums are not examined, since they are exact
+    where they vanish. Infinities of a mask may be carried along, each at its place.
     """
     dtype = str(result.dtype)
     if dtype not in FLOATS or get_op(op).kind == "movement":
@@ -83,7 +84,7 @@ def spoils(op: str, attrs: AttrMap, operands: Sequence[Array], result: Array) ->
 
 
 def _carries(op: str, operands: Sequence[Array], result: Array) -> bool:
-    """Whether what is not finite stood in one operand already, element by element."""
+    """Return whether all infinities and NaN of a result were in one operand, at the same places."""
     sources = [o for o in operands if not np.all(np.isfinite(o))]
     if get_op(op).kind != "pointwise" or len(sources) != 1 or sources[0].shape != result.shape:
         return False
@@ -95,7 +96,7 @@ def _carries(op: str, operands: Sequence[Array], result: Array) -> bool:
 
 
 def _underflows(op: str, attrs: AttrMap, operands: Sequence[Array], least: float) -> bool:
-    """Whether the terms of some element, taken together, are below the normal numbers."""
+    """Return whether the terms of some element, taken together, are below the normal numbers."""
     sizes = [np.abs(o.astype(np.float64)) for o in operands]
     smallest = [float(s[s > 0].min(initial=np.inf)) for s in sizes]
     if np.prod(smallest[:2]) >= least:

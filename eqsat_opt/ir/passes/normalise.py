@@ -1,8 +1,8 @@
-"""Bring a graph into the one form that rules, kernels and reports expect.
+"""Normalisation of a graph to the one form that rules, kernels and reports expect.
 
-One forward pass removes what does nothing, evaluates what is constant and shares what is equal; a
-second folds scales and shifts per channel into the weights before them; dead nodes go after each.
-Interface and captured values keep their names throughout.
+One forward pass removes operators without effect, evaluates constant expressions and merges equal
+ones; a second folds scales and shifts per channel into the weights before them. Dead nodes are
+removed after each. Interface and captured values keep their names throughout.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ __all__ = ["FOLDED_BYTES", "normalise"]
 
 
 FOLDED_BYTES = 4 << 20
-"""A folded constant may be this large, or as large as what it is computed from."""
+"""Bytes up to which a folded constant is allowed; it may also be as large as its operands."""
 
 _BROADCASTING = with_trait("broadcasting")
 
 
 def normalise(graph: Graph, *, numerics: Numerics = Numerics.REASSOCIATE) -> Graph:
-    """An equal graph in normal form.
+    """Return an equal graph in normal form.
 
     Args:
         graph: any graph; it is not changed.
-        numerics: the class of allowed differences. ``bitexact`` folds only what IEEE 754 fixes;
-            ``reassociate`` folds all constants and normalisation into weights; ``relaxed`` drops
-            ``x + 0`` too, which changes the sign of zero.
+        numerics: the class of allowed differences. ``bitexact`` folds only operations whose results
+            IEEE 754 determines; ``reassociate`` folds all constants, and normalisation into
+            weights; ``relaxed`` drops ``x + 0`` too, which changes the sign of zero.
     """
     graph = _Pass(graph, numerics).run()
     if numerics is not Numerics.BITEXACT:
@@ -69,7 +69,7 @@ def _without_dead(graph: Graph) -> Graph:
 
 
 class _Pass:
-    """One forward pass; values are renamed to what they turn out to equal."""
+    """One forward pass; a value is renamed to the value that it equals."""
 
     def __init__(self, graph: Graph, numerics: Numerics) -> None:
         self.graph = graph
@@ -90,8 +90,8 @@ class _Pass:
             self._share_constant(name, constant)
         for node in self.graph.live_nodes():
             self._visit(node)
-        # A pinned value may have taken over the definition of an earlier one, so names
-        # settle only now.
+        # A pinned value may have taken over the definition of an earlier one, so names are final
+        # only now.
         nodes = tuple(self._resolved(n) for n in self.nodes if n is not None)
         result = self.graph.with_nodes(nodes, constants=self.constants, types=self.types)
         return _without_dead(result)
@@ -114,7 +114,7 @@ class _Pass:
         return replace(node, inputs=inputs, outputs=tuple(self._name(n) for n in node.outputs))
 
     def _share_constant(self, name: str, constant: Constant) -> bool:
-        """Let a constant stand for all equal ones; whether it was shared away."""
+        """Replace a constant by an equal earlier one; return whether it was replaced."""
         first = self.by_digest.setdefault(constant.digest, name)
         if first == name or name in self.graph.pinned:
             return False
@@ -137,16 +137,15 @@ class _Pass:
         elif not self._fold(node):
             self._share(node)
 
-    # ** what a value turns out to be **
+    # ** values that equal others **
 
     def _alias(self, node: Node, value: str) -> None:
-        """Let the output of ``node`` be ``value``, without losing a pinned name."""
+        """Replace the output of ``node`` by ``value``, without losing a pinned name."""
         target, pinned = node.output, self.graph.pinned
         if target not in pinned:
             self.renamed[target] = value
         elif value in self.index and value not in pinned and value not in self.renamed:
-            # The value has a producer and a name that nobody relies on: it takes over
-            # the pinned one.
+            # The value has a producer and a name that nothing depends on: it gets the pinned name.
             self.renamed[value] = target
             self.index[target] = self.index.pop(value)
         else:
@@ -216,7 +215,7 @@ class _Pass:
         return [t for t in (self.types.get(n) for n in node.inputs) if isinstance(t, TensorType)]
 
     def _without_expansions(self, node: Node) -> Node:
-        """f(expand(x), y) = f(x, y) where broadcasting gives the same shape."""
+        """Replace f(expand(x), y) by f(x, y) where broadcasting gives the same shape."""
         if node.op not in _BROADCASTING:
             return node
         for position, name in enumerate(node.inputs):
@@ -234,7 +233,7 @@ class _Pass:
         return node
 
     def _same_value(self, node: Node) -> str | None:
-        """The operand that the result equals, if it does."""
+        """Return the operand that the result equals, ``None`` if there is none."""
         type_ = self.types[node.output]
         identity = _IDENTITIES.get(node.op)
         if (
@@ -283,7 +282,7 @@ class _Pass:
         return True
 
     def _fold_where(self, node: Node, type_: StaticType) -> bool:
-        """A condition that is the same everywhere picks a branch, expanded if need be."""
+        """Replace a Where by a constant branch, expanded, if condition and branch are uniform."""
         value = splat_value(self.constants[node.inputs[0]], 1 << 16)
         if value is None:
             return False
@@ -295,7 +294,10 @@ class _Pass:
         return True
 
     def _share(self, node: Node) -> None:
-        """Common subexpressions: registry operators are deterministic, so equal nodes are one."""
+        """Merge common subexpressions.
+
+        Registry operators are deterministic, so nodes with equal operands and attributes are equal.
+        """
         inputs = tuple(sorted(node.inputs)) if get_op(node.op).commutative else node.inputs
         first = self.seen.setdefault((node.op, inputs, node.attrs), node.output)
         if first == node.output:
@@ -320,4 +322,4 @@ _IDENTITIES: Mapping[str, Callable[[Node], bool]] = {
     "Transpose": lambda node: node.attr("perm") == tuple(range(len(node.attr("perm")))),
     "Clip": lambda node: node.attr("min") == -np.inf and node.attr("max") == np.inf,
 }
-"""When a node whose result has the type of its first operand is that operand."""
+"""Conditions under which a node whose result has the type of its first operand equals it."""

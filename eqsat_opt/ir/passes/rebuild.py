@@ -1,4 +1,4 @@
-"""The one writer of graphs that replace another graph: same interface, other nodes."""
+"""The only writer of graphs that replace another graph: the same interface, with other nodes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["GraphWriter"]
 
 
 class GraphWriter:
-    """Collects the nodes of a new graph, operands first.
+    """A collector of the nodes of a new graph, operands first.
 
     Args:
         original: the graph whose inputs, outputs and captured names the new one keeps.
         taken: more names that new values must not take.
 
     Attributes:
-        types: value name to type, for all that is written so far.
+        types: value name to type, for all values written so far.
     """
 
     def __init__(self, original: Graph, taken: Iterable[str] = ()) -> None:
@@ -37,11 +37,11 @@ class GraphWriter:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """All that is written so far."""
+        """All nodes written so far."""
         return self._nodes
 
     def preferred(self, values: Mapping[str, int]) -> dict[int, str]:
-        """The name that each value should keep: one that others rely on if it has several."""
+        """Return the name that each value should keep: if it has several, a pinned one."""
         original, names = self.original, dict[int, str]()
         for name in sorted(values, key=lambda name: name not in original.pinned):
             if name in original.types and name not in original.constants:
@@ -49,12 +49,12 @@ class GraphWriter:
         return names
 
     def fresh(self, base: str) -> str:
-        """A name that nothing has: ``base``, with a number if need be."""
+        """Return an unused name: ``base``, with a number if needed."""
         name, number = base, self._numbers.get(base, 0)
         while name in self._taken:
             number += 1
             name = f"{base}_{number}"
-        self._numbers[base] = number  # counting from 0 would take squared time
+        self._numbers[base] = number  # counting from 0 would take quadratic time
         self._taken.add(name)
         return name
 
@@ -71,10 +71,13 @@ class GraphWriter:
     def opaque(self, node: Node, inputs: Iterable[str], captured: Sequence[str]) -> None:
         """Append an opaque node of the original.
 
-        `captured` are the present names of what its subgraphs read.
+        Args:
+            node: the node.
+            inputs: the present names of its operands.
+            captured: the present names of the values that its subgraphs read.
         """
         for name, found in zip(filter(None, node.captures), captured, strict=True):
-            # Two values of the model may have become one; subgraphs know both by name.
+            # Two values of the model may have become one; subgraphs refer to both by name.
             if name != found and name not in self.types:
                 self._name_again(name, found)
         operands = iter(inputs)
@@ -91,10 +94,13 @@ class GraphWriter:
             self._kept.add(name)
 
     def graph(self, outputs: Sequence[str]) -> Graph:
-        """All that ``outputs`` need; they are the original's, by their present names.
+        """Return the graph of all nodes that ``outputs`` need.
 
-        Constants stand in the order of the original, new ones behind them: it is the order in which
-        rules tell operands apart that may be exchanged.
+        Constants are in the order of the original, followed by new ones: rules use this order to
+        distinguish operands that may be exchanged.
+
+        Args:
+            outputs: the present names of the original's outputs.
         """
         original = self.original
         kept = {*self._kept, *self._constants}  # no second value takes one of these names

@@ -1,8 +1,9 @@
-"""A graph as a file holds it: sums of products as Gemm, and no weight twice.
+"""A graph in the form that a file holds: sums of products as Gemm, and no weight twice.
 
-Constants are folded when the graph is normalised and when a selection is written. Where that makes
-another copy of a weight, as of the embedding that is the matrix of the last product too, a node
-makes it in the file. A runtime folds such a node when a session is made, so that it costs no time.
+Constants are folded when the graph is normalised and when a selection is written. If folding makes
+another copy of a weight, for example of an embedding that is also the matrix of the last product,
+the file has a node that computes the copy. A runtime folds such a node when a session is made, so
+that it costs no time.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from eqsat_opt.ir.values.types import ValueType
 __all__ = ["as_stored", "unfolded"]
 
 _WORTH_BYTES = 1 << 10
-"""Smaller constants are stored as they are: a node takes about as much of a file."""
+"""Size below which constants are stored as they are: a node takes about as much of a file."""
 
 
 def as_stored(graph: Graph, *, exact: bool, least: bool) -> Graph:
-    """The graph that is written for one that was found.
+    """Return the graph to be written for a graph that was found.
 
     Args:
-        graph: of operators of the registry.
-        exact: whether every bit counts: how a sum within a product is rounded, nobody says.
-        least: whether bytes of weights count, and not whether there are copies of one only.
+        graph: a graph of operators of the registry.
+        exact: whether every bit counts; the rounding of a sum within a product is not specified.
+        least: whether to minimise the bytes of weights, and not only to remove copies.
     """
     return unfolded(graph if exact else with_gemms(graph), least=least)
 
 
 def unfolded(graph: Graph, *, least: bool) -> Graph:
-    """The graph with nodes for what was folded of constants and takes more bytes than these.
+    """Return the graph with nodes for constants that were folded from smaller ones.
 
     Args:
-        graph: any.
-        least: whether all such nodes come back, and not only those that move the elements of a
-            constant that the graph holds besides.
+        graph: any graph.
+        least: whether to restore all such nodes, and not only those that move the elements of
+            another constant that the graph holds.
     """
     return _Unfolding(graph, least).run()
 
@@ -58,7 +59,7 @@ class _Unfolding:
         self.places = {constant.digest: name for name, constant in held.items()}
 
     def run(self) -> Graph:
-        # A constant that others are made of stays, so the smaller ones are looked at first.
+        # A constant that others are computed from stays, so the smaller ones are examined first.
         held = [(name, one) for name, one in self.graph.constants.items() if name in self.read]
         needed: set[str] = set()
         for name, constant in sorted(held, key=lambda item: held_bytes([item[1]])):
@@ -71,7 +72,7 @@ class _Unfolding:
         return replace(self.graph, nodes=nodes, constants=self.constants, types=self.types)
 
     def gains(self, constant: Constant) -> bool:
-        """Whether the file is smaller with what a constant was folded of."""
+        """Return whether the file is smaller with the operands that a constant was folded from."""
         bytes_, made = held_bytes([constant]), constant.source
         if bytes_ < _WORTH_BYTES or not _is_made_of_others(constant):
             return False
@@ -84,7 +85,7 @@ class _Unfolding:
         return constant.digest in self.places
 
     def bases(self, constant: Constant) -> list[Constant]:
-        """The constants that one is made of in the end, or that the graph holds."""
+        """Return the constants that one is computed from in the end, or that the graph holds."""
         found: dict[str, Constant] = {}
         pending = list(constant.source.operands)
         while pending:
@@ -96,7 +97,7 @@ class _Unfolding:
         return list(found.values())
 
     def unfold(self, name: str, constant: Constant) -> list[str]:
-        """Add the nodes that make a constant; the names of what they are made of."""
+        """Add the nodes that compute a constant; return the names of their operands."""
         del self.constants[name]
         self.places.pop(constant.digest, None)
         made: Expression = constant.source
@@ -105,7 +106,7 @@ class _Unfolding:
         return operands
 
     def named(self, constant: Constant, wanted: str) -> str:
-        """The name of a constant that a node reads, which may be made by a node as well."""
+        """Return the name of a constant that a node reads; another node may compute it as well."""
         if constant.digest in self.places:
             return self.places[constant.digest]
         name = wanted
@@ -121,5 +122,8 @@ class _Unfolding:
 
 
 def _is_made_of_others(constant: Constant) -> bool:
-    """Whether a node can make a constant: what is made of nothing has no operator in ONNX."""
+    """Return whether a node can compute a constant.
+
+    An expression without operands has no operator in ONNX.
+    """
     return isinstance(constant.source, Expression) and bool(constant.source.operands)

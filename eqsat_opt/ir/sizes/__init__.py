@@ -1,3 +1,3 @@
-"""Sizes of symbolic dimensions: what a user gives, what a model demands, and what follows."""
+"""Sizes of symbolic dimensions: given by a user, demanded by a model, or derived from others."""
 
 __all__: list[str] = []

@@ -1,8 +1,8 @@
-"""Equations between symbolic sizes that a model demands, and what follows from what.
+"""Equations between symbolic sizes that a model demands, and their solutions.
 
-Operators that the importer could type hold no open equation. One whose operands have sizes of
-different names (a mask of ``total`` columns that is added to ``past + new`` ones) stays opaque, and
-at most sizes it cannot run: its demands are the equations here.
+Operators that the importer could type leave no equation open. An operator whose operands have sizes
+of different names (a mask of ``total`` columns that is added to ``past + new`` ones) stays opaque,
+and at most sizes it cannot run: its demands are the equations here.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["TOLD", "Equation", "demands", "equations", "solved"]
 _BROADCASTING = with_trait("broadcasting")
 
 TOLD = frozenset({"Expand", "Reshape", "Squeeze"})
-"""Operators that demand what the values of their second operand say."""
+"""Operators whose demands depend on the values of their second operand."""
 
 
 @dataclass(frozen=True)
 class Equation:
-    """Two sizes that have to be the same.
+    """Two sizes that have to be equal.
 
     Attributes:
         left, right: the sizes.
-        node: the node that demands it, for people.
-        is_strict: whether 1 will not do for either.
+        node: the node that demands it, for messages.
+        is_strict: whether the sizes must be equal even where either is 1.
     """
 
     left: Dim
@@ -50,7 +50,7 @@ class Equation:
     is_strict: bool
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Tell whether it holds at these sizes."""
+        """Return whether the equation holds at these sizes."""
         left, right = evaluate_dim(self.left, sizes), evaluate_dim(self.right, sizes)
         return left == right or (not self.is_strict and 1 in (left, right))
 
@@ -59,7 +59,7 @@ class Equation:
 
 
 def equations(graph: Graph) -> Iterator[Equation]:
-    """Yield what the opaque nodes of a graph demand of sizes, where they can demand it."""
+    """Yield the equations that the opaque nodes of a graph demand, as far as they can be read."""
     for node in graph.nodes:
         if node.op == OPAQUE and node.payload is not None:
             yield from demands(node.payload, [graph.tensor_type(name) for name in node.inputs])
@@ -68,12 +68,12 @@ def equations(graph: Graph) -> Iterator[Equation]:
 def demands(
     node: onnx_ir.Node, types: Sequence[TensorType | None], target: Sequence[Dim] | None = None
 ) -> Iterator[Equation]:
-    """Yield what an ONNX node demands of sizes.
+    """Yield the equations that an ONNX node demands.
 
     Args:
         node: the node.
-        types: of its operands, those that are absent too.
-        target: the shape that an Expand or a Reshape is told to make, the axes of a Squeeze.
+        types: the types of all its operands, ``None`` for a value that is not a tensor.
+        target: the target shape of an Expand or a Reshape, the axes of a Squeeze.
     """
     if node.domain not in ("", "ai.onnx"):
         return
@@ -93,7 +93,7 @@ def demands(
 def _demanded(
     node: onnx_ir.Node, shapes: Sequence[tuple[Dim, ...]]
 ) -> Iterator[tuple[Dim, Dim, bool]]:
-    """Pairs of sizes, and whether 1 will not do for either."""
+    """Yield pairs of sizes that must be equal, and whether they must be even where one is 1."""
     match node.op_type:
         case "MatMul" if min(map(len, shapes)) > 1:
             yield shapes[0][-1], shapes[1][-2], True
@@ -119,7 +119,7 @@ def _demanded(
 
 
 def _aligned(shapes: Sequence[tuple[Dim, ...]]) -> Iterator[tuple[Dim, Dim, bool]]:
-    """Sizes that broadcasting aligns, but for those of 1."""
+    """Yield pairs of sizes that broadcasting aligns, except sizes of 1."""
     for column in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
         sizes = [size for size in dict.fromkeys(column) if size != 1]
         yield from ((sizes[0], other, False) for other in sizes[1:])
@@ -131,12 +131,12 @@ def solved(
     """Solve linear equations for names of sizes.
 
     Args:
-        wanted: the equations; one that has no solution of this kind is left out.
-        free: names that may follow from others, those that should first.
+        wanted: the equations; an equation without a solution of this kind is left out.
+        free: names that may be derived from others, the preferred ones first.
         inner: names of sizes that the model computes; they are solved for before all others.
 
     Returns:
-        Names with the size that follows; no such size speaks of a name that is solved itself.
+        Names with the sizes derived for them; no such size contains a name that is solved itself.
     """
     known: dict[str, SymDim | int] = {}
     order = [*inner, *free]
@@ -155,7 +155,7 @@ def solved(
 
 
 def _is_alone(difference: SymDim, name: str) -> bool:
-    """Whether a name occurs once, as a term by itself with the coefficient 1 or -1."""
+    """Return whether a name occurs once, as a term by itself with the coefficient 1 or -1."""
     own = dict(difference.terms).get((name,))
     if own not in (1, -1):
         return False

@@ -1,8 +1,8 @@
-"""What holds of sizes in every run that succeeds, because operators demand it.
+"""Facts about sizes in every run that succeeds, derived from the demands of operators.
 
 A model that adds the first ``min(128, n)`` rows of a table to ``n`` rows runs for no ``n`` above
-128: where it runs the smaller of both is ``n``. With the facts of one import the next one types
-operators that would stay opaque without them.
+128: in every run that succeeds, the minimum is ``n``. With the facts of one import, the next import
+can type operators that would stay opaque without them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["NO_FACTS", "SizeFacts", "facts_of", "lengths", "windows"]
 
 
 _DEPTH = 3
-"""Maxima and minima whose operands are looked at one by one to tell a sign."""
+"""Depth to which the operands of maxima and minima are examined to find a sign."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class SizeFacts:
 
     Attributes:
         bounds: pairs of which the first is at most the second.
-        named: sizes that nothing was known of, and functions of sizes, with what they are.
-        equal: sizes with the simpler one that they equal.
+        named: unknown sizes, and functions of sizes, with the sizes that they equal.
+        equal: sizes with the simpler size that each equals.
     """
 
     bounds: frozenset[tuple[Dim, Dim]] = frozenset()
@@ -52,7 +52,7 @@ class SizeFacts:
         return bool(self.bounds or self.named or self.equal)
 
     def merged(self, other: SizeFacts) -> SizeFacts:
-        """Join two sets of facts; those of this one come first."""
+        """Merge two sets of facts; where they conflict, the facts of this one take precedence."""
         return SizeFacts(
             self.bounds | other.bounds,
             {**other.named, **self.named},
@@ -72,18 +72,19 @@ class SizeFacts:
         return dim
 
     def is_size(self, dim: Dim, *, depth: int = _DEPTH) -> bool:
-        """Tell whether a size is negative in no run that succeeds.
+        """Return whether a size is never negative in a run that succeeds.
 
         Args:
             dim: the size.
-            depth: maxima and minima of which one operand after the other is looked at.
+            depth: how deep the operands of maxima and minima are examined case by case.
         """
         if self._is_size(dim):
             return True
         for name, factor in _factors_of(dim) if depth else ():
             atom = atom_of(name)
             if atom is not None and atom.function != "floor":
-                # A maximum is at least either of its operands, and a minimum is one of them.
+                # A maximum is at least as large as each operand, and a minimum equals either
+                # operand.
                 of_several = any if (atom.function == "max") == (factor > 0) else all
                 rest = dim - sym(name) * factor
                 cases = (rest + one * factor for one in (atom.left, atom.right))
@@ -92,7 +93,7 @@ class SizeFacts:
         return False
 
     def _is_size(self, dim: Dim) -> bool:
-        """Tell so of a size whose maxima and minima nobody looks into."""
+        """Return whether a size is never negative, without a look inside maxima and minima."""
         forms = {dim, _without_quotient(dim)}
         if any(map(is_size, forms)):
             return True
@@ -103,12 +104,12 @@ class SizeFacts:
         return bool(self._excesses) and is_size(substituted(dim, self._excesses))
 
     def is_not_one(self, dim: Dim) -> bool:
-        """Tell whether a size is 1 in no run that succeeds."""
+        """Return whether a size is never 1 in a run that succeeds."""
         return self.is_size(dim - 2) if isinstance(dim, SymDim) else dim != 1
 
     @cached_property
     def _excesses(self) -> Mapping[str, Dim]:
-        """Sizes that have a least value above 0, as this and a size by which they exceed it."""
+        """Sizes with a least value above 0, each as the sum of this value and a new size."""
         lowest = dict[str, int]()
         for least, most in self.bounds:
             terms = dict(_terms_of(_without_quotient(most - least)))
@@ -117,7 +118,7 @@ class SizeFacts:
                 ((names, factor),) = terms.items()
                 if len(names) == 1 and factor > 0 and added < 0:
                     lowest[names[0]] = max(-(added // factor), lowest.get(names[0], 0))
-        # No name of a size has such a letter in it.
+        # No name of a size contains this character.
         return {name: sym(f"\0{name}") + size for name, size in lowest.items()}
 
     def typed(self, type_: ValueType) -> ValueType:
@@ -137,11 +138,11 @@ class SizeFacts:
 NO_FACTS = SizeFacts()
 
 _STEPS = 8
-"""Rounds in which what one fact gives is simplified by others."""
+"""Rounds in which the result of one fact is simplified by others."""
 
 
 def _without_quotient(dim: Dim) -> Dim:
-    """Return a size that is negative just where ``dim`` is, and is no quotient and a number.
+    """Rewrite a scaled quotient plus a number as a size with the same sign and no quotient.
 
     ``c * (a // d) + k`` is negative where ``a // d`` is below ``-k / c`` rounded up, which is where
     ``a`` is below ``d`` times that.
@@ -160,10 +161,10 @@ def _without_quotient(dim: Dim) -> Dim:
 
 
 def lengths(types: Iterable[TensorType]) -> SizeFacts:
-    """Note that no tensor has a negative size, where a function of sizes may depend on it.
+    """Note that no size of a tensor is negative, if a size depends on a function of sizes.
 
     Args:
-        types: of tensors that every run makes.
+        types: the types of tensors that every run computes.
     """
     sizes = dict.fromkeys(dim for type_ in types for dim in type_.shape)
     if not any(atom_of(name) for dim in sizes for name in _inside(dim)):
@@ -172,12 +173,12 @@ def lengths(types: Iterable[TensorType]) -> SizeFacts:
 
 
 def windows(types: Iterable[TensorType]) -> SizeFacts:
-    """Note that results of convolutions are not empty, for runtimes refuse what no window fits in.
+    """Note that results of convolutions are not empty in a run that succeeds.
 
-    They do so whatever the batch is, which may be empty.
+    Runtimes refuse an input in which no window fits, whatever the batch is, also if it is empty.
 
     Args:
-        types: of results of convolutions that every run makes.
+        types: the types of results of convolutions that every run computes.
     """
     sides = {dim for type_ in types for dim in type_.shape[2:]}
     return SizeFacts(frozenset((1, dim) for dim in sides if not is_size(dim - 1)))
@@ -189,9 +190,10 @@ def facts_of(
     """Derive facts from equations of sizes.
 
     Args:
-        equations: those that operators demand which run whenever the model does.
+        equations: the equations demanded by operators that run whenever the model does.
         given: names of sizes of the model's inputs, which stay as they are.
-        known: what holds of sizes in any case; by it an equation may be one that 1 does not meet.
+        known: facts that hold in any case; where they show that neither side is 1, an equation is
+            strict.
     """
     facts = NO_FACTS
     for wanted in equations:
@@ -220,10 +222,10 @@ def _follows(equation: Equation, given: Collection[str]) -> SizeFacts:
 
 
 def _bounds(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
-    """Yield pairs of sizes, the smaller one first, whose minimum or maximum is one of them.
+    """Yield pairs of sizes, the smaller one first, whose minimum or maximum equals one of the two.
 
-    Where 1 will do for either side, a minimum is the other operand only if that is a literal above
-    1: any excess would meet that literal, and neither is 1.
+    Where 1 is allowed for either side, a minimum is the other operand only if that is a literal
+    above 1: any excess would meet that literal, and neither is 1.
     """
     sides = (equation.left, equation.right)
     for side, other in (sides, sides[::-1]):
@@ -243,9 +245,9 @@ def _bounds(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
 
 
 def _signs(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
-    """Yield sizes that are not negative, because two sizes are equal only if they are not.
+    """Yield pairs of 0 and a size that is not negative, because an equation holds only then.
 
-    Else one side would have elements and the other none, or an empty batch hides both.
+    Otherwise one side would have elements and the other none, or an empty batch hides both.
     """
     if not equation.is_strict:
         return
@@ -267,7 +269,7 @@ def _terms_of(dim: Dim) -> tuple[tuple[tuple[str, ...], int], ...]:
 
 
 def _factors_of(dim: Dim) -> Iterator[tuple[str, int]]:
-    """Yield the names that are terms by themselves, with what they are multiplied by."""
+    """Yield the names that are terms by themselves, with their coefficients."""
     for names, factor in _terms_of(dim):
         if len(names) == 1:
             yield names[0], factor
@@ -280,7 +282,7 @@ def _atoms_in(*dims: Dim) -> Iterator[str]:
 
 
 def _inside(dim: Dim) -> Iterator[str]:
-    """Yield the names and atoms of a size, those inside of atoms too."""
+    """Yield the names and atoms of a size, also those inside of atoms."""
     for name in _atoms_in(dim):
         yield name
         atom = atom_of(name)
@@ -290,7 +292,7 @@ def _inside(dim: Dim) -> Iterator[str]:
 
 
 def _solved(difference: SymDim) -> tuple[str, Dim] | None:
-    """Solve a difference of 0 for an unknown size that is alone in it, else a function."""
+    """Solve for an unknown size that is alone in a difference of 0, else for a function."""
     divisor = math.gcd(*(coefficient for _, coefficient in difference.terms))
     alone = [
         (names[0], coefficient)
@@ -317,6 +319,6 @@ def _complexity(dim: Dim) -> tuple[int, int, str]:
 
 
 def _is_of(dim: Dim, given: Collection[str]) -> bool:
-    """Tell whether a size is a literal or a polynomial of given ones."""
+    """Return whether a size is a literal or a polynomial of given sizes."""
     terms = dim.terms if isinstance(dim, SymDim) else ()
     return all(name in given for names, _ in terms for name in names)

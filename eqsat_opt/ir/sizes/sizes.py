@@ -1,6 +1,7 @@
-"""Sizes of symbolic dimensions: what a user gives, and assumptions for the rest, made in one place.
+"""Sizes of symbolic dimensions: those that a user gives, and assumptions for all others.
 
-Prices, check and race all use the same sizes, so that what is predicted is what is run.
+Prices, the check and the race all use the same sizes, so that the predicted graph is the one that
+is run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from eqsat_opt.ir.values.types import TensorType
 __all__ = ["Sizes", "assumed_size", "other_sizes", "size_sets"]
 
 _SCALES = (1, 2, 4, 8, 16, 32)
-"""Times the plain assumptions: up to images of 1024 by 1024."""
+"""Factors of the plain assumptions: up to images of 1024 by 1024."""
 
 _BATCH = 2
 _IMAGE = 32
@@ -34,7 +35,7 @@ _SEQUENCES = re.compile(
 )
 _IMAGES = re.compile(r"height|width|^(h|w)_?$", re.IGNORECASE)
 _TOTALS = re.compile(r"total|mask|kv_?len|all_", re.IGNORECASE)
-"""What names of sizes tell; of the rest rank and axis do."""
+"""Patterns of names that indicate the kind of a size; for other names, rank and axis decide."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Sizes:
     """A size for every symbolic dimension.
 
     Attributes:
-        given: by the user.
-        assumed: of the inputs, where nobody gave one.
-        data: of what the data decide (how many elements are not zero, say); assumed for prices,
+        given: sizes that the user gave.
+        assumed: sizes of the inputs that the user did not give.
+        data: sizes that the data decide (how many elements are not zero, say); assumed for prices,
             and used for nothing else.
         derived: assumed sizes that follow from others, as the model demands.
     """
@@ -56,16 +57,18 @@ class Sizes:
 
     @classmethod
     def of(cls, graph: Graph, given: Mapping[str, int]) -> Sizes:
-        """The given sizes, and assumptions for all other symbols of ``graph``.
+        """Return the given sizes, with assumptions for all other symbols of ``graph``.
 
-        An image that vanishes in a network's strides does not only fail: some kernels of
+        An image that vanishes in a network's strides does more than fail: some kernels of
         onnxruntime divide by its size and end the process. So small sizes grow until every tensor
-        has elements and every operator is defined; batches do not grow. What has to be equal is.
+        has elements and every operator is defined; batches do not grow. Sizes that the model
+        demands to be equal are equal.
         """
         plain, batches = _plain_sizes(graph)
         types = (type_ for type_ in graph.types.values() if isinstance(type_, TensorType))
         inner = {name for type_ in types for dim in type_.shape for name in dim_names(dim)}
-        # Where an equation could be solved for either of two names, it is for that of a total.
+        # An equation that could be solved for either of two names is solved for the name of a
+        # total.
         order = sorted(plain.keys() - given.keys(), key=lambda n: (not _TOTALS.search(n), n))
         follows = solved(equations(graph), order, sorted(inner - plain.keys()))
         free = sorted((plain.keys() | inner) - given.keys() - follows.keys())
@@ -92,27 +95,27 @@ class Sizes:
 
     @property
     def independent(self) -> tuple[str, ...]:
-        """Assumed sizes, of no batch, that follow from no others."""
+        """Names of assumed sizes, other than batch sizes, that do not follow from other sizes."""
         own = self.assumed.keys() - self.derived.keys()
         return tuple(name for name in self.unbatched if name in own)
 
     @property
     def unbatched(self) -> tuple[str, ...]:
-        """Sizes of the inputs that are of no batch, by their names."""
+        """Names of the sizes of the inputs, without batch sizes."""
         return tuple(name for name in self.inputs if not _BATCHES.search(name))
 
     @property
     def inputs(self) -> dict[str, int]:
-        """Size by symbol of the inputs."""
+        """Size by symbol, for the symbols of the inputs."""
         return {**self.assumed, **self.given}
 
     @property
     def all(self) -> dict[str, int]:
-        """Size by symbol."""
+        """Size by symbol, for all symbols."""
         return {**self.data, **self.assumed, **self.given}
 
     def to_json(self) -> dict[str, dict[str, int]]:
-        """Plain values; an axis without a name is that of a value, ``VALUE.AXIS``."""
+        """Return the sizes as JSON values; an axis without a name is called ``VALUE.AXIS``."""
         kinds = {"given": self.given, "assumed": self.assumed, "data": self.data}
         return {
             kind: {axis_name(name): size for name, size in sizes.items()}
@@ -121,15 +124,15 @@ class Sizes:
 
 
 def _completed(follows: Mapping[str, SymDim | int], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Sizes with those that follow from them; nothing has a negative size."""
+    """Return the sizes together with those derived from them; a negative one becomes 0."""
     return {**sizes, **{name: max(0, evaluate_dim(dim, sizes)) for name, dim in follows.items()}}
 
 
 def other_sizes(sizes: Sizes) -> Iterator[Sizes]:
     """Yield further assumptions, for a model that cannot run at ``sizes``.
 
-    What a computed shape demands of sizes is not known; that some are the same, that one is the sum
-    of two others, or that all are 1 is what it demands in most models.
+    The demands of a computed shape on sizes are not known. In most models it demands that some
+    sizes are equal, that one is the sum of two others, or that all are 1.
     """
     own = [name for name in sizes.assumed if name not in sizes.derived]
     tried = [dict(sizes.assumed)]
@@ -173,10 +176,10 @@ def other_sizes(sizes: Sizes) -> Iterator[Sizes]:
 
 
 _TRAINED = 224
-"""A multiple of the patches and strides of most models of images, which are trained at it."""
+"""A multiple of the patches and strides of most image models, which are trained at this size."""
 
 _MOST_SUMS = 4
-"""Names that are taken for a sum or a part of one."""
+"""Names that are tried as a sum or as a part of one."""
 
 
 def _sum(left: str, right: str) -> SymDim:
@@ -186,7 +189,7 @@ def _sum(left: str, right: str) -> SymDim:
 
 
 def assumed_size(name: str, rank: int, axis: int) -> int:
-    """A plain size for a symbolic axis of an input, by its name, else by rank and axis."""
+    """Return a plain size for a symbolic axis of an input, by its name, else by rank and axis."""
     if _BATCHES.search(name):
         return _BATCH
     if _SEQUENCES.search(name):
@@ -202,7 +205,7 @@ def assumed_size(name: str, rank: int, axis: int) -> int:
 def size_sets(
     graph: Graph, given: Sequence[Mapping[str, tuple[int, ...] | int]]
 ) -> tuple[Sizes, ...]:
-    """Sizes for every set that is given, and one set of assumptions if none is.
+    """Return the sizes for each set that is given, and one set of assumptions if none is.
 
     Raises:
         OptionError: a name is unknown, or a shape does not fit its input.
@@ -212,7 +215,7 @@ def size_sets(
 
 
 def _plain_sizes(graph: Graph) -> tuple[dict[str, int], set[str]]:
-    """A plain size for every symbol of the inputs, and which of them are batches."""
+    """Return a plain size for every symbol of the inputs, and the symbols that are batch sizes."""
     plain: dict[str, int] = {}
     batches: set[str] = set()
     for name in graph.inputs:
@@ -228,7 +231,7 @@ def _plain_sizes(graph: Graph) -> tuple[dict[str, int], set[str]]:
 
 
 def _is_defined(graph: Graph, sizes: Mapping[str, int]) -> bool:
-    """Whether every tensor has elements and every operator is defined at these sizes."""
+    """Return whether every tensor has elements and every operator is defined at these sizes."""
     try:
         return all(
             all(evaluate_dim(dim, sizes) > 0 for dim in type_.shape if isinstance(dim, SymDim))
@@ -258,7 +261,7 @@ def _accepts(graph: Graph, number: int, sizes: Mapping[str, int]) -> bool:
 
 
 def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -> dict[str, int]:
-    """Symbol to size.
+    """Return the size of each symbol that a set of given sizes determines.
 
     Raises:
         OptionError: a name is unknown, or a shape does not fit its input.
@@ -292,7 +295,7 @@ def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -
 
 
 def _require_formula(formula: SymDim, size: int, sizes: dict[str, int]) -> None:
-    """Check a size that follows from others; where one other is missing, it follows from this.
+    """Check the size of a formula; if one of its names has no size, derive that size from it.
 
     Raises:
         OptionError: the sizes contradict each other.

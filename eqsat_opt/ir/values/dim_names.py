@@ -1,7 +1,7 @@
 """Names of dimensions that are expressions: ``past + seq``, ``floor(height/2 - 1/2) + 1``.
 
-Exporters name the sizes that they derive after the formula. A name is read as one only if all that
-it speaks of are dimensions of inputs in their own right; any other name is a symbol as it is.
+Exporters name a derived size after its formula. A name is read as a formula only if every name in
+it is itself a dimension of an input; any other name is a plain symbol.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from eqsat_opt.ir.values.dims import (
 __all__ = ["UNNAMED", "parsed_name", "plain_names", "read_name"]
 
 UNNAMED = frozenset({"", "?"})
-"""Names that say that nothing is known; two of them need not be the same size."""
+"""Names for an unknown size; two dimensions with such a name need not have the same size."""
 
 _LONGEST = 500
-"""Characters of a name that is looked into."""
+"""Characters of the longest name that is parsed."""
 
 _LARGEST_POWER = 4
 
 _FORMULA = re.compile(r"[\w\s+\-*/(),]+", re.ASCII)
 _NUMBER_IN_WORD = re.compile(r"\b\d+[A-Za-z_]")
-"""Python warns of numbers that run into words."""
+"""A number that runs into a word, which Python warns about."""
 
 _Fraction = tuple[Dim, Dim]
-"""Numerator and denominator."""
+"""A numerator and a denominator."""
 
 
 class _NoFormula(Exception):
-    """The name is no expression in the grammar."""
+    """The name is not an expression in the grammar."""
 
 
 @lru_cache(maxsize=4096)
 def parsed_name(name: str) -> SymDim | None:
     """Return the expression that ``name`` spells; ``None`` for a plain name and for anything else.
 
-    Sums, differences, products, small powers, quotients under ``floor`` or ``ceiling``, ``//``,
-    ``Mod``, ``Max``, ``Min`` and parentheses are read. Divisors are taken for positive, as sizes
-    are.
+    The grammar has sums, differences, products, small powers, quotients under ``floor`` or
+    ``ceiling``, ``//``, ``Mod``, ``Max``, ``Min`` and parentheses. Divisors are assumed to be
+    positive, as sizes are.
     """
     if len(name) > _LONGEST or name.isidentifier() or not _is_plausible(name):
         return None
@@ -108,7 +108,7 @@ def _fraction(node: ast.expr) -> _Fraction:
 
 
 def _function(name: str) -> Callable[[Dim, Dim], Dim]:
-    """Look up a function of two sizes by its name in lower case."""
+    """Return a function of two sizes by its name in lower case."""
     match name:
         case "max":
             return dim_max
@@ -154,12 +154,12 @@ def _rounded(function: str, value: _Fraction) -> Dim:
 
 
 def plain_names(names: Iterable[str]) -> frozenset[str]:
-    """Return the names that stand for a size of their own."""
+    """Return the names that are plain symbols, not formulas and not unknown."""
     return frozenset(name for name in names if name not in UNNAMED and parsed_name(name) is None)
 
 
 def read_name(name: str, plain: Collection[str]) -> Dim:
-    """Return the size that ``name`` stands for, where ``plain`` names are sizes of their own."""
+    """Return the size that ``name`` denotes: a formula over ``plain`` names, else a symbol."""
     parsed = parsed_name(name)
     if parsed is None or not set(dim_names(parsed)) <= set(plain):
         return sym(name)

@@ -1,8 +1,8 @@
 """Symbolic dimensions: integer polynomials over named sizes, kept in one normal form.
 
 A dimension is a plain ``int`` or a :class:`SymDim`. Equal polynomials are equal objects, so shapes
-compare with ``==``. What is not a polynomial (a floor division that leaves a rest, a maximum, a
-minimum) becomes an atom of its own.
+compare with ``==``. A function that is not a polynomial (a floor division with a remainder, a
+maximum, a minimum) becomes an atom of its own.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SymDim:
         return self * -1
 
     def __lt__(self, other: SymDim) -> bool:
-        """A total order for sorting only; it says nothing about sizes."""
+        """Compare in a total order that is for sorting only; it does not compare sizes."""
         return self.terms < other.terms
 
     def __str__(self) -> str:
@@ -96,15 +96,15 @@ Dim = int | SymDim
 
 
 def sym(name: str) -> SymDim:
-    """The dimension that is called ``name``."""
+    """Return the dimension with the name ``name``."""
     return SymDim((((name,), 1),))
 
 
 def literal(dim: Dim) -> int:
-    """The integer that ``dim`` is.
+    """Return a dimension that is a literal, as an integer.
 
     Raises:
-        ValueError: it is symbolic.
+        ValueError: the dimension is symbolic.
     """
     if isinstance(dim, SymDim):
         raise ValueError(f"the size {dim} is symbolic")
@@ -112,14 +112,17 @@ def literal(dim: Dim) -> int:
 
 
 def is_size(dim: Dim) -> bool:
-    """Whether ``dim`` is negative for no sizes of its symbols, as far as its signs tell."""
+    """Return whether the signs of the terms prove that ``dim`` is never negative."""
     if isinstance(dim, int):
         return dim >= 0
     return all(c > 0 and all(map(_is_natural, names)) for names, c in dim.terms)
 
 
 def _is_natural(name: str) -> bool:
-    """Whether a factor is not negative; sizes are not, and divisors of sizes are positive."""
+    """Return whether a factor is never negative.
+
+    Sizes are not negative, and divisors of sizes are positive.
+    """
     atom = _ATOMS.get(name)
     if atom is None:
         return True
@@ -157,7 +160,7 @@ _DIVISION_STEPS = 64
 
 
 def _leading(dim: SymDim) -> tuple[Monomial, int]:
-    """The term of the highest degree, the last of them in the order of names."""
+    """Return the term of the highest degree; among several, the last in the order of names."""
     return max(dim.terms, key=lambda term: (len(term[0]), term[0]))
 
 
@@ -172,9 +175,9 @@ def _divide_term(term: tuple[Monomial, int], by: tuple[Monomial, int]) -> Dim | 
 
 
 def _quotient(numerator: SymDim, denominator: Dim) -> Dim | None:
-    """The polynomial of which ``denominator`` times it is ``numerator``; ``None`` if there is none.
+    """Divide two polynomials exactly; return ``None`` if no exact quotient is found.
 
-    Long division by leading terms.
+    The method is long division by leading terms.
     """
     by = _leading(denominator) if isinstance(denominator, SymDim) else ((), int(denominator))
     rest: Dim = numerator
@@ -193,12 +196,12 @@ def _quotient(numerator: SymDim, denominator: Dim) -> Dim | None:
 
 Function = Literal["floor", "max", "min"]
 FUNCTIONS: frozenset[str] = frozenset(get_args(Function))
-"""Names of the functions of two sizes that atoms stand for."""
+"""Names of the functions of two sizes that atoms represent."""
 
 
 @dataclass(frozen=True)
 class Atom:
-    """A function of two sizes that is no polynomial; ``floor`` is that of their quotient."""
+    """A function of two sizes that is no polynomial; ``floor`` rounds down their quotient."""
 
     function: Function
     left: Dim
@@ -210,7 +213,7 @@ _ATOMS: dict[str, Atom] = {}
 
 
 def atom_of(name: str) -> Atom | None:
-    """Return the function that an atom stands for, ``None`` for the name of a size."""
+    """Return the function that an atom represents, ``None`` for the name of a size."""
     return _ATOMS.get(name)
 
 
@@ -220,10 +223,10 @@ def applied(function: Function, left: Dim, right: Dim) -> Dim:
 
 
 def floor_div(numerator: Dim, denominator: Dim) -> Dim:
-    """``numerator // denominator``; exact where a polynomial divides, else with a new atom.
+    """Return ``numerator // denominator``: exact if the polynomial divides, else with a new atom.
 
-    By an integer, coefficients are divided one by one and their rests are what is left under the
-    atom; a quotient of a quotient is one quotient.
+    An integer divides the coefficients one by one, and only their remainders are left under the
+    atom. A quotient of a quotient becomes one quotient.
 
     Raises:
         ZeroDivisionError: the denominator is the integer 0.
@@ -252,7 +255,7 @@ def floor_div(numerator: Dim, denominator: Dim) -> Dim:
 
 
 def _shifted_quotient(dim: SymDim) -> tuple[Atom | None, int]:
-    """The quotient by an integer, and the integer, whose sum ``dim`` is; else no quotient."""
+    """Split ``dim`` into a quotient by a positive integer and an added integer, if it is that."""
     terms = dict(dim.terms)
     added = terms.pop((), 0)
     ((names, coefficient), *others) = terms.items()
@@ -294,7 +297,7 @@ _CONSTRUCTORS: dict[Function, Callable[[Dim, Dim], Dim]] = {
 
 
 def dim_product(dims: Iterable[Dim]) -> Dim:
-    """The product of all dimensions (1 for none)."""
+    """Return the product of all dimensions (1 for none)."""
     product: Dim = 1
     for dim in dims:
         product = product * dim
@@ -302,7 +305,7 @@ def dim_product(dims: Iterable[Dim]) -> Dim:
 
 
 def dim_names(dim: Dim) -> Iterator[str]:
-    """The names whose sizes :func:`evaluate_dim` needs for ``dim``."""
+    """Yield the names whose sizes :func:`evaluate_dim` needs for ``dim``."""
     for monomial, _ in dim.terms if isinstance(dim, SymDim) else ():
         for name in monomial:
             atom = _ATOMS.get(name)
@@ -314,7 +317,7 @@ def dim_names(dim: Dim) -> Iterator[str]:
 
 
 def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """The value of ``dim`` under ``sizes``.
+    """Return the value of ``dim`` at the given sizes.
 
     Raises:
         KeyError: a name in ``dim`` has no size.
@@ -335,7 +338,7 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
 
 
 def substituted(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
-    """Put sizes in the place of some names of ``dim``, within atoms too."""
+    """Substitute sizes for some names of ``dim``, also within atoms."""
     return rewritten(dim, lambda name: sizes.get(name), applied) if sizes else dim
 
 
@@ -344,12 +347,12 @@ def rewritten(
     size_of: Callable[[str], Dim | None],
     apply: Callable[[Function, Dim, Dim], Dim],
 ) -> Dim:
-    """Put sizes in the place of some names of ``dim``, and make its atoms anew.
+    """Substitute sizes for some names of ``dim``, and rebuild its atoms.
 
     Args:
-        dim: a size.
-        size_of: what stands for a name or an atom, ``None`` to keep it.
-        apply: the value of a function of two sizes, which are rewritten already.
+        dim: the size to rewrite.
+        size_of: returns the size to substitute for a name or an atom, ``None`` to keep it.
+        apply: returns the value of a function of two sizes, which are already rewritten.
     """
     if isinstance(dim, int):
         return dim
@@ -367,9 +370,9 @@ def rewritten(
 
 
 MODULUS = (1 << 61) - 1
-"""A prime; codes of symbolic sizes are residues."""
+"""A prime; codes of symbolic sizes are residues modulo it."""
 LITERALS = 1 << 32
-"""Codes of smaller magnitude are the literals that they look like."""
+"""Bound of literals: a code of smaller magnitude is the literal itself."""
 
 
 def _atom_code(name: str, salt: int) -> int:
@@ -378,9 +381,9 @@ def _atom_code(name: str, salt: int) -> int:
 
 
 def encode_dim(dim: Dim, salt: int = 0) -> int:
-    """An integer that stands for ``dim`` in the e-graph.
+    """Return an integer that represents ``dim`` in the e-graph.
 
-    Literals stand for themselves. A symbolic size is evaluated at pseudo-random values of its atoms
+    Literals represent themselves. A symbolic size is evaluated at pseudo-random values of its atoms
     in the field of :data:`MODULUS` elements, so sums and products of codes are codes of sums and
     products, and two polynomials of degree d have one code with probability d / ``MODULUS`` at most
     (Schwartz 1980, Zippel 1979). Whether a symbolic size looks like a literal depends on ``salt``.
@@ -396,9 +399,10 @@ def encode_dim(dim: Dim, salt: int = 0) -> int:
 
 
 def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 is inferred.
+    """Return the constant operand of a Reshape to ``shape``, ``None`` if there is none.
 
-    Runtimes infer it by dividing by the other sizes, so these must never be 0.
+    A 0 copies a dimension, and one -1 is inferred. Runtimes infer it by dividing by the other
+    sizes, so these must never be 0.
     """
     target: list[int] = []
     for axis, dim in enumerate(shape):
@@ -410,7 +414,7 @@ def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int
     rests = target.count(-1)
     if rests == 0 or (rests == 1 and 0 not in target):
         return tuple(target)
-    # One symbol may be inferred although it could be copied, if nothing else is left.
+    # One symbol may be inferred although it could be copied, if no other size is unknown.
     unknown = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) or dim == 0]
     if len(unknown) != 1:
         return None
@@ -418,7 +422,10 @@ def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int
 
 
 def expand_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """The constant operand of an Expand to ``shape``: 1 keeps a symbolic dimension."""
+    """Return the constant operand of an Expand to ``shape``, ``None`` if there is none.
+
+    A 1 keeps a symbolic dimension.
+    """
     target: list[int] = []
     for axis, dim in enumerate(shape):
         own = axis - len(shape) + len(source)
@@ -432,7 +439,7 @@ def expand_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int,
 
 
 def unsqueezed_axes(short: tuple[Dim, ...], long: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """The axes of size 1 that turn ``short`` into ``long``, if nothing else differs."""
+    """Return the axes of size 1 that turn ``short`` into ``long``, if nothing else differs."""
     axes: list[int] = []
     position = 0
     for axis, dim in enumerate(long):
@@ -446,7 +453,7 @@ def unsqueezed_axes(short: tuple[Dim, ...], long: tuple[Dim, ...]) -> tuple[int,
 
 
 def plain_symbol(dim: Dim) -> str | None:
-    """The name of a dimension that is one symbol and nothing else."""
+    """Return the name of a dimension that is a single symbol, else ``None``."""
     if isinstance(dim, SymDim) and len(dim.terms) == 1:
         monomial, coefficient = dim.terms[0]
         if coefficient == 1 and len(monomial) == 1:

@@ -1,4 +1,4 @@
-"""Forms: where the value of a tensor lies, and in which order its elements."""
+"""Forms: the memory that holds the value of a tensor, and the order of its elements."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ __all__ = ["PLAIN", "Form"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Form:
-    """Where and how a value lies.
+    """The memory and the layout of a value.
 
     Attributes:
-        space: whose memory: ``host``, or that of a runtime between its own kernels, such as
-            ``ort``.
+        space: the memory: ``host``, or that of a runtime between its own kernels, such as ``ort``.
         layout: the order of the elements: ``plain`` is that of ONNX.
     """
 
@@ -25,10 +24,10 @@ class Form:
 
     @staticmethod
     def parse(text: str) -> Form:
-        """The form that is written like this.
+        """Return the form that ``space/layout`` denotes.
 
         Raises:
-            ValueError: it is not ``space/layout``.
+            ValueError: the text is not ``space/layout``.
         """
         space, layout = text.split("/")
         return Form(space, layout)

@@ -44,18 +44,18 @@ WHOLE_RANGES: dict[str, tuple[float, float]] = {
         for bits in (8, 16, 32, 64)
     },
 }
-"""Element types of whole numbers: the least one, and the first beyond the greatest."""
+"""Integer element types to their least value and the first value beyond their greatest."""
 
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 """Floating point element types."""
 
 
 INTEGERS = frozenset(WHOLE_RANGES) - {"bool"}
-"""Element types of whole numbers that are no truth values."""
+"""Integer element types without truth values."""
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy element type; strings are objects."""
+    """Return the NumPy element type; strings are objects."""
     if dtype == "bfloat16":
         bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return bfloat16
@@ -63,7 +63,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def has_element(dtype: str, value: float) -> bool:
-    """Whether an element type has this number, which floating point may round."""
+    """Return whether an element type can hold this number; floating point may round it."""
     if dtype in FLOATS or dtype.startswith("complex"):
         return True
     low, end = WHOLE_RANGES.get(dtype, (0.0, 0.0))
@@ -98,7 +98,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class OtherType:
-    """Values that no rule handles: sequences, optionals, unknown ranks, rare element types."""
+    """The type of values that no rule handles: sequences, optionals, unknown ranks, rare types."""
 
     text: str = "unknown"
 
@@ -107,9 +107,9 @@ class OtherType:
 
 
 class _LiteralSizes(type):
-    """The class of :class:`StaticType`, by which ``isinstance`` asks for the sizes.
+    """The metaclass of :class:`StaticType`, through which ``isinstance`` checks the sizes.
 
-    Static types are tensor types like others, so equal ones are equal however they were made.
+    Static types are ordinary tensor types, so equal ones are equal however they were made.
     """
 
     def __instancecheck__(cls, value: object) -> bool:
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     class StaticType(TensorType):
         """The type of a tensor whose dimensions are all literal: its sizes are plain integers.
 
-        A :class:`TensorType` that may be symbolic becomes one by ``isinstance``, or by
+        A :class:`TensorType` that may be symbolic is narrowed to it by ``isinstance``, or by
         :func:`require_static` where sizes were fixed before.
         """
 
@@ -150,7 +150,7 @@ def require_static(type_: ValueType) -> StaticType:
     """Return the type of a value whose sizes must have been fixed before.
 
     Raises:
-        SymbolicSizes: a dimension is symbolic, or it is no tensor.
+        SymbolicSizes: a dimension is symbolic, or the value is not a tensor.
     """
     if isinstance(type_, StaticType):
         return type_

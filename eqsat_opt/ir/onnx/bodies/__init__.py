@@ -1,3 +1,3 @@
-"""The import of bodies: of If, Loop and Scan."""
+"""The import of bodies of If, Loop and Scan."""
 
 __all__: list[str] = []

@@ -1,8 +1,8 @@
-"""The part of the import that enters bodies: of If, Loop and Scan.
+"""The part of the importer that enters the bodies of If, Loop and Scan.
 
-An If whose condition is known, or whose branches compute the same, is no operator at all: the nodes
-of the branch enter in its place, where everything that is known of shapes is known of theirs too.
-What stays is typed by importing its bodies as models of their own.
+An If whose condition is known, or whose branches compute the same, is not an operator: the nodes of
+the branch are entered in its place, where everything known of shapes applies to them too. A node
+that stays is typed by importing its bodies as models of their own.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = ["BRANCHES", "BodyImporter", "Known", "body_graphs", "folded_condition
 BRANCHES = ("then_branch", "else_branch")
 
 _SCAN_OPSET = 9
-"""Before it a Scan had a batch axis."""
+"""First operator set in which a Scan has no batch axis."""
 
 
 class Known:
-    """What is known of the inputs of a body beside what it declares.
+    """Facts about the inputs of a body in addition to its declarations.
 
     Attributes:
-        types: by name.
+        types: types by name.
         values: integers whose elements may be symbolic dimensions, by name.
     """
 
@@ -59,10 +59,10 @@ class Known:
 
 
 class BodyImporter(ImportContext):
-    """Enters what has bodies.
+    """An importer of nodes that have bodies.
 
     Attributes:
-        conditions: of Ifs whose value is known from elsewhere, by the name of the condition.
+        conditions: values of the conditions of Ifs that are known from elsewhere, by name.
     """
 
     conditions: Mapping[str, bool]
@@ -89,7 +89,7 @@ class BodyImporter(ImportContext):
     # ** branches that are entered **
 
     def _enter_branch(self, node: onnx_ir.Node) -> bool:
-        """Enter the branch of an If in its place, if it is known which one is taken."""
+        """Enter the branch of an If in its place, if it is known which branch is taken."""
         if not is_if(node):
             return False
         taken = self._taken_branch(node)
@@ -120,7 +120,7 @@ class BodyImporter(ImportContext):
         return True
 
     def _own_name(self, name: str) -> str:
-        """A name for a value that leaves its body: its own, unless another value has it too."""
+        """Return a name for a value that leaves its body: its own, unless another value has it."""
         if self._definitions[name] < 2:
             return name
         index = 1
@@ -155,13 +155,13 @@ class BodyImporter(ImportContext):
 
     def _normal_form(self, graph: Graph) -> Graph:
         from eqsat_opt.common.numerics import Numerics
-        from eqsat_opt.ir.passes.normalise import normalise  # it imports the import
+        from eqsat_opt.ir.passes.normalise import normalise  # a circular import at the top
 
         numerics = Numerics.BITEXACT if self.exact else Numerics.REASSOCIATE
         return normalise(graph, numerics=numerics)
 
     def _without_invariants(self, node: onnx_ir.Node) -> onnx_ir.Node:
-        """A loop without what it carries unchanged, which enters under its own name."""
+        """Remove the values that a loop carries unchanged; its results become aliases of them."""
         if node.domain != "" or node.op_type not in ("Loop", "Scan"):
             return node
         if node.op_type == "Scan" and self.opset < _SCAN_OPSET:
@@ -177,7 +177,7 @@ class BodyImporter(ImportContext):
     def _body_types(
         self, node: onnx_ir.Node, inputs: tuple[str, ...], declared: Sequence[ValueType]
     ) -> list[ValueType]:
-        """Types of the outputs of a node with bodies; the declared ones where they tell nothing."""
+        """Return the output types of a node with bodies; unknown ones are those declared."""
         found = self._types_by_bodies(node, inputs)
         if found is None or len(found) != len(declared):
             return [*declared]
@@ -197,12 +197,12 @@ class BodyImporter(ImportContext):
                 return self._if_types(node, known)
             if node.op_type == "Loop":
                 states = [self.types[name] for name in inputs[2:]]
-                of_all = (types[0], types[0], *states)  # the first two are not looked at
+                of_all = (types[0], types[0], *states)  # the first two are ignored
                 return loop_types(node, of_all, self.body, known=known, trips=self._trips(inputs))
             if node.op_type == "Scan" and self.opset >= _SCAN_OPSET:
                 return scan_types(node, types, self.body, known)
         except (KeyError, IndexError, ValueError, TypeError):
-            return None  # a malformed node: whoever runs the model will say what is wrong with it
+            return None  # a malformed node: running the model will show what is wrong with it
         return None
 
     def _if_types(self, node: onnx_ir.Node, known: frozenset[str]) -> list[ValueType] | None:
@@ -221,7 +221,7 @@ class BodyImporter(ImportContext):
         return types
 
     def _trips(self, inputs: tuple[str, ...]) -> Dim | None:
-        """How often a Loop runs unless its body ends it; ``None`` where nothing is known."""
+        """Return the trip count of a Loop that only its condition may end; ``None`` if unknown."""
         try:
             if len(inputs) > 1 and inputs[1] and not self.array(inputs[1]).all():
                 return None
@@ -230,7 +230,7 @@ class BodyImporter(ImportContext):
             return None
 
     def take(self, graph: Graph) -> None:
-        """Know the types and constants of a graph that is imported already."""
+        """Take over the types and constants of a graph that is already imported."""
         self.types.update(graph.types)
         self.constants.update(graph.constants)
 
@@ -239,11 +239,11 @@ class BodyImporter(ImportContext):
         return {}
 
     def body(self, graph: onnx_ir.Graph, types: Sequence[ValueType]) -> Graph | None:
-        """A body as a typed graph, read once; ``None`` where it is none by itself.
+        """Return a body as a typed graph, read once; ``None`` if it cannot be read by itself.
 
         Args:
             graph: the body.
-            types: of its inputs.
+            types: types of its inputs.
         """
         # Reading bodies in bodies twice at each level would take time exponential in the depth.
         key = (id(graph), tuple(types))
@@ -273,13 +273,13 @@ class BodyImporter(ImportContext):
 def body_graphs(
     node: onnx_ir.Node, types: Sequence[ValueType], typed: Typed, opset: int
 ) -> dict[str, Graph]:
-    """The bodies of a node as graphs of their own, by attribute; without those that are none.
+    """Return the bodies of a node as graphs, by attribute, without those that cannot be read.
 
     Args:
-        node: with bodies.
-        types: of its inputs.
+        node: the node with bodies.
+        types: types of its inputs.
         typed: imports a body.
-        opset: of the default domain.
+        opset: the operator set of the default domain.
     """
     try:
         if is_if(node):
@@ -292,12 +292,12 @@ def body_graphs(
             scan = scan_body(node, types, typed)
             return {} if scan is None else {"body": scan[1]}
     except (KeyError, IndexError, ValueError, TypeError):
-        return {}  # a malformed node: whoever runs the model will say what is wrong with it
+        return {}  # a malformed node: running the model will show what is wrong with it
     return {}
 
 
 def folded_conditions(graph: Graph) -> dict[str, bool]:
-    """The conditions of Ifs that folding has made constants, by their names in the model."""
+    """Return the conditions of Ifs that folding has made constant, by their names in the model."""
     found = {}
     for node in graph.nodes:
         if node.op != OPAQUE or not is_if(node.payload):
@@ -312,7 +312,7 @@ def folded_conditions(graph: Graph) -> dict[str, bool]:
 
 
 def is_if(node: onnx_ir.Node) -> bool:
-    """Whether a node has two branches."""
+    """Return whether a node is an If with two branches."""
     return (
         node.domain == ""
         and node.op_type == "If"

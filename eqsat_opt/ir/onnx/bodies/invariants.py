@@ -1,7 +1,7 @@
-"""Values that a Loop or a Scan carries and never changes: the body reads them from outside instead.
+"""Values that a Loop or a Scan carries unchanged: the body reads them from outside instead.
 
-Keras hands its weights through every iteration. A runtime packs a weight once where it is a
-constant of the body, and in each iteration where it is carried.
+Keras passes its weights through every iteration. A runtime packs a weight once if it is a constant
+of the body, but in each iteration if it is carried.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ _FIRST = {"Loop": (2, 1), "Scan": (0, 0)}
 
 
 def without_invariants(node: onnx_ir.Node) -> tuple[onnx_ir.Node, list[tuple[str, str]]]:
-    """The node without what it carries unchanged, and which of its results equal which values.
+    """Remove the values that a node carries unchanged, and pair them with the results they equal.
 
-    A body that gives nothing else keeps one of them. The node that is given is not changed.
+    If the body has no other results, one carried value stays. The given node is not changed.
 
     Returns:
-        The node itself where nothing is carried unchanged; and pairs of a value and a result.
+        The new node, or the given one if nothing is carried unchanged; and pairs of a value and a
+            result.
     """
     first_input, first_output = _FIRST[node.op_type]
     attribute = node.attributes.get("body")
@@ -88,7 +89,7 @@ def _state_count(node: onnx_ir.Node) -> int:
 
 
 def _source(value: onnx_ir.Value) -> onnx_ir.Value:
-    """The value that another one is by a chain of Identity."""
+    """Follow a chain of Identity nodes from a value to its source."""
     producer = value.producer()
     while producer is not None and producer.domain == "" and producer.op_type == "Identity":
         (source,) = producer.inputs

@@ -1,7 +1,7 @@
-"""Bodies of If, Loop and Scan as graphs of their own, and as models with what they read as inputs.
+"""Bodies of If, Loop and Scan as graphs, and as models with the values they read as inputs.
 
-A body is in the scope of its node: it reads values of the graphs around it by name. What is made
-here never refers to those graphs, so neither they nor the model that was given are changed.
+A body is in the scope of its node: it reads values of the graphs around it by name. The graphs and
+models made here never refer to those graphs, so neither they nor the given model are changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["body_model", "defined_names", "detached"]
 
 
 def defined_names(model: onnx_ir.Model) -> Counter[str]:
-    """How often each name is defined in a model; graphs side by side may share one."""
+    """Count how often each name is defined in a model; graphs side by side may share a name."""
     found: Counter[str] = Counter()
     for graph in model.graphs():
         values = {id(value): value for value in (*graph.inputs, *graph.initializers.values())}
@@ -31,7 +31,7 @@ def defined_names(model: onnx_ir.Model) -> Counter[str]:
 
 
 def detached(graph: onnx_ir.Graph) -> tuple[onnx_ir.Graph, dict[str, onnx_ir.Value]]:
-    """A copy of a body that shares tensors and nothing else, and what it reads from outside.
+    """Copy a body so that it shares tensors and nothing else with its surroundings.
 
     Returns:
         The copy, and a value without a producer for each name that it reads from outside.
@@ -65,15 +65,16 @@ def _definitions(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
 def body_model(
     graph: onnx_ir.Graph, model: onnx_ir.Model, constants: Mapping[str, Constant]
 ) -> onnx_ir.Model | None:
-    """A body as a model: its inputs, then what it reads from outside, in the order of reading.
+    """Return a body as a model; values that it reads from outside become further inputs.
 
     Args:
         graph: the body.
-        model: whose it is; operator sets and functions are the same.
+        model: the model of the body; operator sets and functions are the same.
         constants: values around the body whose contents are known; they become initializers.
 
     Returns:
-        ``None`` where a name would stand for two values.
+        The model, with outer values in the order of reading; ``None`` if a name would denote two
+            values.
     """
     copy, outer = detached(graph)
     own = {value.name for one in (copy, *copy.subgraphs()) for value in _definitions(one)}

@@ -1,8 +1,8 @@
-"""Types of what If, Loop and Scan give, by what is true of their bodies in every iteration.
+"""Types of the results of If, Loop and Scan, from types of their bodies in every iteration.
 
 Sizes of a value that a loop carries may change from one iteration to the next. The type that holds
 for all of them is found by widening: it starts as that of the initial value, and a dimension that
-the body makes another one becomes unknown, until nothing changes.
+the body changes becomes unknown, until nothing changes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 Typed = Callable[[onnx_ir.Graph, Sequence[ValueType]], Graph | None]
-"""Gives a body with its types, for types of its inputs; ``None`` where they do not fit."""
+"""A function from a body and types of its inputs to a typed graph; ``None`` if they do not fit."""
 
 _MOST_ROUNDS = 16
 _UNKNOWN = OtherType("unknown")
 
 
 def widened(name: str, first: ValueType, second: ValueType) -> ValueType:
-    """The type of a value called ``name`` that has one of two types."""
+    """Return the type of a value called ``name`` that has one of two types."""
     if first == second:
         return first
     if not isinstance(first, TensorType) or not isinstance(second, TensorType):
@@ -53,12 +53,14 @@ def widened(name: str, first: ValueType, second: ValueType) -> ValueType:
 
 
 def joined_type(name: str, type_: ValueType, known: frozenset[str]) -> ValueType:
-    """The type of a result called ``name``, told by one in a body; its own sizes are unknown here.
+    """Return the type of a result called ``name``, derived from its type in a body.
+
+    Sizes that only the body has are unknown outside of it.
 
     Args:
-        name: of the result.
-        type_: in the body.
-        known: the names of sizes that mean the same outside of it.
+        name: name of the result.
+        type_: its type in the body.
+        known: the names of sizes that mean the same outside of the body.
     """
     if not isinstance(type_, TensorType):
         return type_
@@ -77,7 +79,7 @@ def _atoms(dim: Dim) -> frozenset[str]:
 
 
 def atoms_of(types: Iterable[ValueType]) -> frozenset[str]:
-    """The names in the dimensions of tensors."""
+    """Return the names in the dimensions of tensors."""
     found: set[str] = set()
     for type_ in types:
         for dim in type_.shape if isinstance(type_, TensorType) else ():
@@ -93,14 +95,14 @@ def _carried(
     after: Sequence[ValueType],
     first: int,
 ) -> tuple[list[ValueType], Graph] | None:
-    """The types of carried values that hold in every iteration, and the body with them.
+    """Return types of carried values that hold in every iteration, and the body with these types.
 
     Args:
-        body: of the loop.
+        body: the body of the loop.
         typed: see :data:`Typed`.
-        before: types of the body's inputs in front of those that are carried.
+        before: types of the body's inputs before the carried ones.
         initial: types of the carried values before the first iteration.
-        after: types of the inputs behind them.
+        after: types of the body's inputs after the carried ones.
         first: the output of the body that is the first carried value.
     """
     names = [value.name or "" for value in body.inputs]
@@ -123,11 +125,11 @@ def _carried(
 def loop_body(
     node: onnx_ir.Node, types: Sequence[ValueType], typed: Typed
 ) -> tuple[list[ValueType], Graph] | None:
-    """The types of what a Loop carries, and its body with them; ``None`` where it has none.
+    """Return the types of the values that a Loop carries, and its body; ``None`` if untyped.
 
     Args:
         node: the Loop.
-        types: of its inputs.
+        types: types of its inputs.
         typed: see :data:`Typed`.
     """
     body = node.attributes["body"].as_graph()
@@ -145,21 +147,21 @@ def loop_types(
     known: frozenset[str],
     trips: Dim | None,
 ) -> list[ValueType] | None:
-    """Types of the outputs of a Loop; ``None`` where its body has none.
+    """Return the types of the outputs of a Loop; ``None`` if its body cannot be typed.
 
     Args:
         node: the Loop.
-        types: of its inputs.
+        types: types of its inputs.
         typed: see :data:`Typed`.
         known: names of sizes that are known around it.
-        trips: how often it runs unless its condition ends it; ``None`` where nothing is known.
+        trips: how often it runs unless its condition ends it; ``None`` if unknown.
     """
     found = loop_body(node, types, typed)
     if found is None:
         return None
     states, graph = found
     if isinstance(trips, int) and trips > 0:
-        # What is carried before the first iteration may be of another rank.
+        # A carried value may have another rank before the first iteration.
         states = [graph.types[name] for name in graph.outputs[1 : 1 + len(states)]]
     results = [
         joined_type(value.name or "", state, known)
@@ -180,7 +182,7 @@ def loop_types(
 
 
 def _goes_on(body: Graph) -> bool:
-    """Whether the body of a Loop never makes its condition false."""
+    """Return whether the body of a Loop never makes its condition false."""
     name = body.outputs[0]
     while name in body.producers and is_identity(body.producers[name]):
         name = body.producers[name].inputs[0]
@@ -192,11 +194,11 @@ def _goes_on(body: Graph) -> bool:
 def scan_body(
     node: onnx_ir.Node, types: Sequence[ValueType], typed: Typed
 ) -> tuple[list[ValueType], Graph, Dim] | None:
-    """The types of what a Scan carries, its body with them, and how often it runs.
+    """Return the types of the values that a Scan carries, its body, and the number of iterations.
 
     Args:
         node: the Scan, of operator set 9 or later.
-        types: of its inputs.
+        types: types of its inputs.
         typed: see :data:`Typed`.
     """
     body, count = node.attributes["body"].as_graph(), node.attributes["num_scan_inputs"].as_int()
@@ -219,11 +221,11 @@ def scan_body(
 def scan_types(
     node: onnx_ir.Node, types: Sequence[ValueType], typed: Typed, known: frozenset[str]
 ) -> list[ValueType] | None:
-    """Types of the outputs of a Scan since operator set 9; ``None`` where its body has none.
+    """Return the types of the outputs of a Scan; ``None`` if its body cannot be typed.
 
     Args:
-        node: the Scan.
-        types: of its inputs.
+        node: the Scan, of operator set 9 or later.
+        types: types of its inputs.
         typed: see :data:`Typed`.
         known: names of sizes that are known around it.
     """

@@ -17,12 +17,15 @@ __all__ = ["constant_bytes", "content_digest", "operator_counts"]
 
 
 def operator_counts(model: onnx_ir.Model) -> Counter[str]:
-    """How many nodes of each operator the main graph has; a call of a function is one node."""
+    """Count the nodes of each operator in the main graph; a call of a function is one node."""
     return Counter(node.op_type for node in model.graph if not stands_for_initializer(node))
 
 
 def constant_bytes(model: onnx_ir.Model) -> int:
-    """Bytes of all initializers and tensors in attributes, in subgraphs and functions too."""
+    """Count the bytes of all initializers and attribute tensors, those in subgraphs included.
+
+    Tensors in functions count too.
+    """
     return sum(_bytes(slot.tensor) for slot in tensor_slots(model))
 
 
@@ -33,11 +36,11 @@ def _bytes(tensor: Any) -> int:
 
 
 def content_digest(model: onnx_ir.Model) -> str:
-    """SHA-256 of the graph and of every byte of its tensors; metadata do not count.
+    """Return the SHA-256 of the graph and of every byte of its tensors, without metadata.
 
-    The same model has the same digest in memory, in one file, or with its weights in others. All
-    weights are read, in pieces, which costs about as much as writing the model. The model is the
-    same after the call.
+    The same model has the same digest in memory, in one file, or with its weights in other files.
+    All weights are read, in pieces, which takes about as long as writing the model. The model is
+    unchanged after the call.
     """
     state = hashlib.sha256()
     with ExitStack() as cleanup:
@@ -56,7 +59,7 @@ def content_digest(model: onnx_ir.Model) -> str:
 
 
 class _Sink:
-    """A file that only computes the digest of what is written to it."""
+    """A file that only computes the digest of the data written to it."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -67,7 +70,7 @@ class _Sink:
 
 
 def _without_data(tensor: Any) -> onnx_ir.ExternalTensor:
-    """A stand-in that is written without reading anything."""
+    """Return a tensor without data that can be written in place of ``tensor``."""
     return onnx_ir.ExternalTensor(
         "data",
         0,

@@ -1,6 +1,6 @@
-"""Tensors whose data lie in files beside the model: where they are, and whether to read them.
+"""Tensors whose data are in files beside the model: their places, and checks before reading.
 
-Every place counts: initializers and attributes, of the main graph, of nested graphs and of the
+All places are covered: initializers and attributes, of the main graph, of nested graphs and of the
 model's functions.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _SMALL_MODEL_BYTES = 64 << 20
-"""A model with external data has a small file; a larger one is not opened to look for any."""
+"""Size above which no external data is expected: a model file with external data is small."""
 
 BITS = {
     int(one): one.bitwidth
@@ -45,7 +45,7 @@ BITS = {
 
 
 def byte_count(size: int, code: int) -> int:
-    """Bytes of ``size`` elements of an ONNX element type."""
+    """Return the bytes of ``size`` elements of an ONNX element type."""
     return (size * BITS[code] + 7) // 8
 
 
@@ -82,7 +82,7 @@ class TensorSlot:
 
 
 def tensor_slots(model: onnx_ir.Model) -> Iterator[TensorSlot]:
-    """Every place of a model that holds a tensor."""
+    """Yield every place of a model that holds a tensor."""
     for graph in _graphs(model):
         for value in graph.initializers.values():
             if value.const_value is not None:
@@ -111,32 +111,35 @@ def _attribute_slots(owner: Any) -> Iterator[TensorSlot]:
 
 
 def external_tensors(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:
-    """Every tensor of a model whose data lie in another file."""
+    """Return every tensor of a model whose data are in another file."""
     return (slot.tensor for slot in tensor_slots(model) if slot.is_external)
 
 
 def has_external(model: onnx_ir.Model) -> bool:
-    """Whether any data of a model lie in another file."""
+    """Return whether any data of a model are in another file."""
     return next(external_tensors(model), None) is not None
 
 
 def with_data_inside(model: onnx_ir.Model) -> onnx_ir.Model:
-    """The same model with weights of other files read into memory; itself if there are none."""
+    """Return the model with external weights in memory; the model itself if it has none."""
     if not has_external(model):
         return model
     return onnx_ir.external_data.load_to_model(model.clone())
 
 
 def external_files(model: onnx_ir.Model) -> set[str]:
-    """The files that a model reads its data from, by their real paths."""
+    """Return the files that a model reads its data from, by their real paths."""
     return {os.path.realpath(tensor.path) for tensor in external_tensors(model)}
 
 
 def files_read_by(path: str | os.PathLike[str]) -> frozenset[str]:
-    """The data files of the model in a file, by their real paths; none if that is not a model."""
+    """Return the data files of the model in a file, by their real paths.
+
+    The result is empty if the file does not hold a model.
+    """
     try:
         status = os.stat(path)
-        # A pipe would be waited for, and what is read from it is lost to the next reader.
+        # Reading a pipe would block, and its data would be lost to the next reader.
         if not stat.S_ISREG(status.st_mode) or status.st_size > _SMALL_MODEL_BYTES:
             return frozenset()
         proto = onnx.load(path, load_external_data=False)
@@ -147,7 +150,7 @@ def files_read_by(path: str | os.PathLike[str]) -> frozenset[str]:
 
 
 def external_in(message: Any, base: str) -> Iterator[onnx_ir.ExternalTensor]:
-    """Every external tensor anywhere in a protobuf message, wherever ONNX may have put one."""
+    """Yield every external tensor in a protobuf message, at any place that ONNX allows."""
     if isinstance(message, onnx.TensorProto):
         if message.data_location == onnx.TensorProto.EXTERNAL:
             yield external_tensor(message, base)
@@ -159,14 +162,14 @@ def external_in(message: Any, base: str) -> Iterator[onnx_ir.ExternalTensor]:
 
 
 def external_tensor(proto: onnx.TensorProto, base: str) -> onnx_ir.ExternalTensor:
-    """An external tensor as onnx-ir sees it.
+    """Return an external tensor in the form of onnx-ir.
 
     Raises:
-        ModelError: its place is no place.
+        ModelError: the tensor's place in a file is malformed.
     """
     try:
         tensor = onnx_ir.serde.deserialize_tensor(proto, base)
-    except Exception as error:  # onnx-ir wraps whatever onnx raises
+    except Exception as error:  # onnx-ir wraps exceptions of onnx
         why = error.__cause__ or error
         raise ModelError(f"external data of tensor {proto.name!r} is malformed: {why}") from error
     assert isinstance(tensor, onnx_ir.ExternalTensor)
@@ -174,7 +177,7 @@ def external_tensor(proto: onnx.TensorProto, base: str) -> onnx_ir.ExternalTenso
 
 
 def by_real_place(tensor: onnx_ir.ExternalTensor, home: str) -> onnx_ir.ExternalTensor:
-    """The tensor, by the place of its file in ``home`` if a link leads there from elsewhere."""
+    """Return a tensor with its path in ``home``, if a link from elsewhere leads there."""
     path = os.path.realpath(tensor.path)
     if (
         not home
@@ -199,12 +202,12 @@ def check_external(tensors: Iterable[onnx_ir.ExternalTensor], home: str | None =
     """Refuse data outside the folder of their model, missing, cut off or reached by hard links.
 
     Args:
-        tensors: with the folder that their paths count from.
-        home: the folder that the model's own file really lies in; links may lead there too, as
-            where a hub keeps files in one folder and names in another.
+        tensors: the tensors, with the folder to which their paths are relative.
+        home: the real folder of the model's own file; links may lead there too: a hub may keep
+            files in one folder and names in another.
 
     Raises:
-        ModelError: with the first such tensor.
+        ModelError: a tensor is refused; the message names the first one.
     """
     sizes: dict[tuple[str, str], int] = {}
     for tensor in tensors:

@@ -1,7 +1,7 @@
-"""Read an ONNX model in any of its forms, and refuse invalid ones with a message of one line.
+"""Reading of ONNX models in any form; invalid ones are refused with a message of one line.
 
-Weights stay where they are: external tensors are checked by their file's size and mapped when
-    somebody reads them.
+Weights stay in their files: external tensors are checked by the size of the file, and mapped when
+they are read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FREE_INITIALIZERS = 4
 """IR version since which initializers need not be inputs; one that is an input too is a default."""
 
 LEFT_OUT = "eqsat_opt.left_out"
-"""Key in ``model.meta``: what of a file its model does not hold."""
+"""Key in ``model.meta`` with a text that describes parts of the file that the model lacks."""
 
 _CYCLE = "the graph has a cycle, so no order of its nodes can run"
 
@@ -51,12 +51,12 @@ _TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint6
 
 
 def load_model(source: ModelSource) -> onnx_ir.Model:
-    """The model as onnx-ir sees it; ``source`` is not changed.
+    """Return the model in the form of onnx-ir; ``source`` is not changed.
 
     Args:
-        source: a path, or a model in either of the two in-memory forms. The relative paths of
-            external data count
-            from the folder of the file, or from the working directory for a ``ModelProto``.
+        source: a path, or a model in either of the two in-memory forms. Relative paths of external
+            data are relative to the folder of the file, or to the working directory for a
+            ``ModelProto``.
 
     Raises:
         ModelError: the file cannot be read, or the model is not valid ONNX.
@@ -71,7 +71,7 @@ def load_model(source: ModelSource) -> onnx_ir.Model:
         return _from_proto(source, "the model", os.getcwd())
     path = os.fspath(source)
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        # It is read more than once, by onnxruntime as well.
+        # The file is read more than once, also by onnxruntime.
         raise ModelError(f"{path} is not an ordinary file; save the model to one first")
     home = os.path.dirname(os.path.realpath(path))
     return _from_proto(_read(path), path, os.path.dirname(os.path.abspath(path)), home)
@@ -150,7 +150,10 @@ def _check_envelope(proto: onnx.ModelProto, name: str) -> None:
 
 
 def _check_graph(graph: onnx.GraphProto, outer: set[str]) -> None:
-    """Single definitions, defined reads, sane interfaces, complete tensors; nested graphs too."""
+    """Check for single definitions, defined reads, valid interfaces and complete tensors.
+
+    Nested graphs are checked too.
+    """
     values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
     _require_text(graph.name, graph.doc_string, *(value.name for value in values))
     inputs = [value.name for value in graph.input]
@@ -176,7 +179,7 @@ def _check_graph(graph: onnx.GraphProto, outer: set[str]) -> None:
 
 
 def _check_function(function: onnx.FunctionProto) -> None:
-    """The same for what a model calls by name."""
+    """Check a function of the model for single definitions, defined reads and complete tensors."""
     try:
         _require_text(function.name, function.domain, *function.input, *function.output)
         inputs = list(function.input)
@@ -213,7 +216,7 @@ def _check_nodes(nodes: Iterable[onnx.NodeProto], visible: set[str]) -> None:
 
 def _require_text(*texts: str | bytes) -> None:
     for text in texts:
-        if isinstance(text, bytes):  # as which protobuf hands out what it cannot decode
+        if isinstance(text, bytes):  # protobuf returns bytes for text that it cannot decode
             raise ModelError(f"the name or description {text!r} is not UTF-8 text")
 
 
@@ -284,7 +287,7 @@ def _graphs(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph | onnx_ir.Function]:
 
 
 def in_order(graph: onnx_ir.Graph | onnx_ir.Function) -> bool:
-    """Whether every node stands behind those whose results it reads."""
+    """Return whether every node comes after the nodes whose results it reads."""
     made = {id(value) for node in graph for value in node.outputs}
     seen: set[int] = set()
     for node in graph:
@@ -298,7 +301,10 @@ def in_order(graph: onnx_ir.Graph | onnx_ir.Function) -> bool:
 
 
 def _is_sorted(graph: onnx_ir.Graph | onnx_ir.Function) -> bool:
-    """Whether all nodes can run in the order given, in bodies too; onnx-ir copies no others."""
+    """Return whether all nodes, also in bodies, can run in the given order.
+
+    The library onnx-ir copies no other graphs.
+    """
     return in_order(graph) and all(
         map(_is_sorted, (inner for node in graph for inner in inner_graphs(node)))
     )
@@ -312,10 +318,10 @@ def _sort(graph: onnx_ir.Graph | onnx_ir.Function) -> None:
 
 
 def topological_nodes(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
-    """The nodes in an order in which they can run; the given one where it is such.
+    """Return the nodes in an order in which they can run, the given order if possible.
 
     Raises:
-        ModelError: a value is defined by nothing or twice, or the nodes form a cycle.
+        ModelError: a value has no definition, or two, or the nodes form a cycle.
     """
     nodes = list(graph)
     defined = {v.name for v in graph.inputs} | set(graph.initializers)
@@ -339,7 +345,7 @@ def topological_nodes(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
 
 
 def _sorted_indices(reads: list[list[str]], producer: dict[Any, int]) -> list[int]:
-    """Depth-first order of the nodes, in which a node follows all that it reads."""
+    """Return a depth-first order of the nodes, in which a node follows all those that it reads."""
     order: list[int] = []
     state = [0] * len(reads)  # 0 new, 1 on the current path, 2 done
     for root in range(len(reads)):
@@ -363,13 +369,13 @@ def _sorted_indices(reads: list[list[str]], producer: dict[Any, int]) -> list[in
 
 
 def node_reads(node: onnx_ir.Node) -> list[str]:
-    """Every value that a node reads, and what its subgraphs read from outside."""
+    """Return every value that a node reads, and the outer values that its subgraphs read."""
     names = [v.name for v in node.inputs if v is not None and v.name]
     return [*names, *captured_values(node)]
 
 
 def captured_values(node: onnx_ir.Node) -> list[str]:
-    """Names of the outer values that the subgraphs of ``node`` read, in order, each once."""
+    """Return the names of outer values that the subgraphs of ``node`` read, in order, each once."""
     found: dict[str, None] = {}
     for graph in inner_graphs(node):
         _collect_captures(graph, set(), found)
@@ -377,9 +383,9 @@ def captured_values(node: onnx_ir.Node) -> list[str]:
 
 
 def inner_names(node: onnx_ir.Node) -> Iterator[str]:
-    """Names of the values of the graphs within ``node``, at any depth.
+    """Yield the names of the values of the graphs within ``node``, at any depth.
 
-    No value around the node may have one of them: a graph in a graph is in its scope.
+    No value around the node may have one of these names: a nested graph is in its scope.
     """
     for graph in inner_graphs(node):
         values = [*graph.inputs, *graph.initializers.values()]

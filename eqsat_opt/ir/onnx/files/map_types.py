@@ -1,4 +1,4 @@
-"""Carry types that onnx-ir cannot hold through it: maps, sequences of maps, opaque types.
+"""Preservation of types that onnx-ir cannot hold: maps, sequences of maps, opaque types.
 
 Classifiers of scikit-learn have outputs of such types. The type of such a value becomes an entry of
 its metadata, as text, and the value has no type for onnx-ir; :func:`restore_types` undoes it.
@@ -42,12 +42,12 @@ def _typed_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def has_hidden_types(model: onnx.ModelProto) -> bool:
-    """Tell whether :func:`hide_types` would change ``model``."""
+    """Return whether :func:`hide_types` would change ``model``."""
     return any(_is_unknown_to_ir(value.type) for value in _typed_values(model.graph))
 
 
 def hide_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model without such types: a copy where there are any, else ``model`` itself."""
+    """Return the model without such types: a copy if there are any, else ``model`` itself."""
     if not has_hidden_types(model):
         return model
     hidden = onnx.ModelProto()
@@ -61,7 +61,7 @@ def hide_types(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def restore_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Put the types that :func:`hide_types` hid back, in place; return ``model``."""
+    """Restore the types that :func:`hide_types` hid, in place, and return ``model``."""
     for value in _typed_values(model.graph):
         for index, entry in enumerate(value.metadata_props):
             if entry.key == _TYPE:

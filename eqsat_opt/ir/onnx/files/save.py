@@ -1,9 +1,9 @@
-"""Write a model whole or not at all, without holding all its weights in memory.
+"""Writing of a model whole or not at all, without holding all its weights in memory.
 
-External data go to a file whose name is made of a digest of what is in it, so that no other model's
-data are ever overwritten: first the data under that name, then the model that reads them. Whoever
-is killed between the two leaves the old model with its old data, and a note of the new data in the
-name of the unfinished model file, by which the next writer removes them.
+External data go to a file whose name contains a digest of its contents, so that data of other
+models are never overwritten: first the data are written under that name, then the model that reads
+them. A process that is killed between the two leaves the old model with its old data, and a note of
+the new data in the name of the unfinished model file, by which the next writer removes them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ __all__ = [
 ]
 
 _INLINE_BYTES = 2**31 - 2**24
-"""Protobuf refuses messages above 2 GiB; the margin is for everything that is not a weight."""
+"""Limit of the weights in a model file. Protobuf refuses messages above 2 GiB; the margin is for
+all other data.
+"""
 
 _EXTERNAL_BYTES = 1024
 """Tensors below this stay in the model file even if the others are external."""
@@ -53,19 +55,19 @@ _DIGEST_LETTERS = 12
 
 
 def is_saved_external(model: onnx_ir.Model) -> bool:
-    """Whether a model is saved with a file beside it: if it came so, or is too large for one."""
+    """Return whether a model is saved with a data file: if it had one, or is too large without."""
     return has_external(model) or constant_bytes(model) > _INLINE_BYTES
 
 
 def save_model(model: onnx_ir.Model, path: str | os.PathLike[str]) -> frozenset[str]:
-    """Write ``model`` to ``path``, its weights beside it if any was external or they exceed 2 GB.
+    """Write ``model`` to ``path``, with a data file if it has external data or exceeds 2 GB.
 
-    The model is the same after the call; what was external in it still refers to the files that it
+    The model is unchanged after the call; external tensors in it still refer to the files that they
     came from. No file but ``path`` is changed: data go to ``NAME.DIGEST.data``.
 
     Returns:
-        The data files that the model at ``path`` read before and that it reads no longer. Another
-        model may, so they stay.
+        The data files that the model at ``path`` read before and no longer reads. Another model may
+            read them, so they stay.
 
     Raises:
         ModelError: the file cannot be written; nothing is left behind.
@@ -89,7 +91,7 @@ def save_model(model: onnx_ir.Model, path: str | os.PathLike[str]) -> frozenset[
 
 
 def target_obstacle(model: onnx_ir.Model, path: str | os.PathLike[str]) -> str:
-    """Why a model cannot be saved there, as a sentence; empty if nothing is known to be wrong."""
+    """Return why a model cannot be saved there, as a sentence; empty if no reason is known."""
     if why := obstacle(path):
         return why
     target = real_path(path)
@@ -106,9 +108,9 @@ def target_obstacle(model: onnx_ir.Model, path: str | os.PathLike[str]) -> str:
 
 
 def save_with_data(model: onnx_ir.Model, path: str, data: DataFile) -> None:
-    """Write ``model`` to ``path`` and its weights to ``data``, which lies in the same folder.
+    """Write ``model`` to ``path`` and its weights to ``data``, which is in the same folder.
 
-    For scratch folders: the file of data may serve many models, and nothing is made durable.
+    It is for scratch folders: the data file may serve many models, and nothing is made durable.
     """
     moved = list(_moved_slots(model))
     places = [data.append(slot.tensor) for slot in moved]
@@ -118,18 +120,18 @@ def save_with_data(model: onnx_ir.Model, path: str, data: DataFile) -> None:
 
 
 def serialised(model: onnx_ir.Model) -> bytes:
-    """The bytes of a model file; the same model gives the same bytes."""
+    """Return the bytes of a model file; the same model gives the same bytes."""
     data: bytes = model_proto(model).SerializeToString(deterministic=True)
     return data
 
 
 class DataFile:
-    """A file that tensors are written to, each where a page begins, and none twice.
+    """A file that tensors are written to, each at the beginning of a page, and none twice.
 
     Args:
-        file: open for writing.
-        name: by which models refer to it.
-        is_digested: whether to keep a digest of all that is written.
+        file: the file, open for writing.
+        name: the name by which models refer to it.
+        is_digested: whether to keep a digest of all data written.
     """
 
     def __init__(self, file: BinaryIO, name: str = "", *, is_digested: bool = False) -> None:
@@ -155,7 +157,7 @@ class DataFile:
         return self._file.write(data)
 
     def append(self, tensor: Any) -> tuple[int, int]:
-        """Write a tensor; returns offset and length in bytes."""
+        """Write a tensor; return its offset and its length in bytes."""
         key: tuple[str | int, ...] = (id(tensor),)
         if isinstance(tensor, onnx_ir.ExternalTensor):
             key = (os.path.realpath(tensor.path), tensor.offset or 0, tensor.nbytes)
@@ -167,11 +169,11 @@ class DataFile:
         tensor.tofile(sink)
         place = (offset, self.size - offset)
         self._places[key] = place
-        self._written.append(tensor)  # or another tensor might come to have its identity
+        self._written.append(tensor)  # kept alive, so that no other tensor gets its id
         return place
 
     def flush(self) -> None:
-        """Let others see what was written."""
+        """Flush the data, so that other processes see them."""
         self._file.flush()
 
 
@@ -192,8 +194,8 @@ def _save_external(model: onnx_ir.Model, target: str) -> None:
         with folder_lock(folder) as is_alone:
             mark, is_there = _free_mark(target, content)
             for _ in abandoned_parts(target, mark):
-                pass  # the data that such a note speaks of are about to be read
-            # The note promises that nobody else can have come to read a file of this name.
+                pass  # the data that such a note names are about to be read
+            # The note guarantees that no other model can read a file of this name yet.
             is_ours = is_alone and not is_there
             name = _data_name(target, mark)
             with (
@@ -207,7 +209,7 @@ def _save_external(model: onnx_ir.Model, target: str) -> None:
                         data.become(os.path.join(folder, name))
                     part.become(target)
                 except BaseException:
-                    # Ctrl-C may come when the model has taken its place already.
+                    # Ctrl-C may come after the model has taken its place.
                     if is_ours and os.path.lexists(part.path):
                         with contextlib.suppress(OSError):
                             os.unlink(os.path.join(folder, name))
@@ -220,7 +222,7 @@ def _data_name(target: str, mark: str) -> str:
 
 
 def _free_mark(target: str, content: DataFile) -> tuple[str, bool]:
-    """The digest that names the data file, and whether such a file exists already."""
+    """Return the digest that names the data file, and whether such a file already exists."""
     digest = content.digest[:_DIGEST_LETTERS]
     for count in itertools.count(1):
         mark = digest if count == 1 else f"{digest}-{count}"
@@ -241,7 +243,7 @@ def _holds(path: str, content: DataFile) -> bool:
 
 
 def remove_abandoned(path: str | os.PathLike[str]) -> None:
-    """Remove what killed writers of a model left, data included that no model came to read."""
+    """Remove the files that killed writers of a model left, with data that no model reads."""
     target = real_path(path)
     read = files_read_by(target)
     with folder_lock(os.path.dirname(target)) as is_alone:
@@ -258,7 +260,7 @@ def _numeric_slots(model: onnx_ir.Model) -> Iterator[TensorSlot]:
 
 
 def _moved_slots(model: onnx_ir.Model) -> Iterator[TensorSlot]:
-    """What goes to the file of data: all that is external, and initializers above a size."""
+    """Yield the tensors for the data file: all external ones, and initializers above a size."""
     for slot in _numeric_slots(model):
         large = slot.is_initializer and slot.tensor.nbytes >= _EXTERNAL_BYTES
         if large or slot.is_external:
@@ -269,7 +271,7 @@ def _moved_slots(model: onnx_ir.Model) -> Iterator[TensorSlot]:
 def _located(
     slots: Sequence[TensorSlot], places: Sequence[tuple[int, int]], name: str
 ) -> Iterator[None]:
-    """Let tensors refer to a file of data during the block."""
+    """Make tensors refer to a data file during the block."""
     with contextlib.ExitStack() as undo:
         for slot, (offset, length) in zip(slots, places, strict=True):
             undo.callback(slot.replace, slot.tensor)

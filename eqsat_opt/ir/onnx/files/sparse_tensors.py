@@ -1,4 +1,4 @@
-"""Carry sparse tensors through onnx-ir, which has no place for them.
+"""Preservation of sparse tensors, which onnx-ir cannot hold.
 
 Every sparse tensor of a model becomes a dense ``uint8`` attribute that holds its serialised bytes,
 and a sparse initializer becomes a ``Constant`` node with such an attribute; :func:`restore_sparse`
@@ -20,14 +20,14 @@ from eqsat_opt.ir.onnx.files.external import by_real_place, external_tensor
 
 __all__ = ["hide_sparse", "restore_sparse", "stands_for_initializer"]
 
-_LARGEST_BYTES = (1 << 31) - 1  # of a message
+_LARGEST_BYTES = (1 << 31) - 1  # of a protobuf message
 _TENSOR = "eqsat_opt.sparse_tensor"
 _INITIALIZER = "eqsat_opt.sparse_initializer"
 _KINDS = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
 
 
 def _node_lists(model: onnx.ModelProto) -> Iterator[Any]:
-    """The graphs and functions of a model, nested graphs included."""
+    """Yield the graphs and functions of a model, nested graphs included."""
     pending: list[Any] = [model.graph, *model.functions]
     while pending:
         owner = pending.pop()
@@ -87,12 +87,12 @@ def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
 
 
 def hide_sparse(model: onnx.ModelProto, base: str = "", home: str = "") -> onnx.ModelProto:
-    """The same model without sparse tensors; a copy where there are any, else ``model`` itself.
+    """Return the model without sparse tensors: a copy if there are any, else ``model`` itself.
 
     Args:
-        model: to be read.
-        base: the folder that external data of sparse tensors lie in; they are read in.
-        home: another one, where links from the first may lead.
+        model: the model to be read.
+        base: the folder of external data of sparse tensors, which are read into memory.
+        home: another folder, to which links from ``base`` may lead.
     """
     if next(_sparse_tensors(model), None) is None:
         return model
@@ -115,7 +115,7 @@ def hide_sparse(model: onnx.ModelProto, base: str = "", home: str = "") -> onnx.
         inputs = {value.name for value in owner.input}
         for sparse in owner.sparse_initializer:
             if sparse.values.name in inputs:
-                # A default of an input cannot be a node; it loses its form, not its meaning.
+                # A default of an input cannot be a node; it becomes dense, but keeps its value.
                 owner.initializer.append(_dense(sparse))
                 continue
             constant = onnx.NodeProto(op_type="Constant", output=[sparse.values.name])
@@ -129,7 +129,7 @@ def hide_sparse(model: onnx.ModelProto, base: str = "", home: str = "") -> onnx.
 
 
 def stands_for_initializer(node: onnx_ir.Node) -> bool:
-    """Whether a node of a loaded model is none of its file, but hides a sparse initializer."""
+    """Return whether a node of a loaded model is not in the file, but is a sparse initializer."""
     attribute = node.attributes.get("sparse_value")
     return (
         attribute is not None
@@ -139,7 +139,7 @@ def stands_for_initializer(node: onnx_ir.Node) -> bool:
 
 
 def restore_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Put the sparse tensors that :func:`hide_sparse` hid back, in place; returns ``model``."""
+    """Restore the sparse tensors that :func:`hide_sparse` hid, in place, and return ``model``."""
     for owner in _node_lists(model):
         initializers = []
         for index, node in enumerate(owner.node):

@@ -1,10 +1,11 @@
 """The tensors that an ONNX file stores, by name, read without the onnx package.
 
-Initializers of the main graph and values of its Constant nodes. Nothing is loaded before it is
-asked for, and data in other files stay mapped. Who runs a plan needs nothing else of a model.
+They are the initializers of the main graph and the values of its Constant nodes. No tensor is
+loaded before it is used, and data in other files stay mapped. Running a plan needs nothing else of
+a model.
 
 A protobuf message is a sequence of (key, value); a key holds a field's number and its wire type: 0
-a variable-length integer, 1 and 5 eight and four bytes, 2 a length and as many bytes.
+is a variable-length integer, 1 and 5 are eight and four bytes, 2 is a length and as many bytes.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ _FLOAT_DATA, _INT32_DATA, _INT64_DATA, _DOUBLE_DATA, _UINT64_DATA = 4, 5, 7, 10,
 
 
 def stored_tensors(model: ModelLike) -> dict[str, _Loader]:
-    """Name to what loads the tensor; strings and types that are not ours are left out.
+    """Return a loader for each tensor by name; strings and unsupported types are left out.
 
     Args:
         model: a path, serialised bytes, anything with ``SerializeToString``, or arrays by name.
 
     Raises:
-        ModelError: it cannot be read or is no ONNX model; a loader raises it too, where data are
-            missing.
+        ModelError: the model cannot be read or is not an ONNX model; a loader raises it too, if
+            data are missing.
     """
     if isinstance(model, Mapping):
         return {name: partial(np.asarray, value) for name, value in model.items()}
@@ -104,7 +105,7 @@ def _tensors(data: memoryview, folder: str | None) -> Iterator[tuple[str, _Loade
 
 
 def _attribute(fields: _Fields, folder: str | None) -> _Loader | None:
-    """The value of a Constant node."""
+    """Return a loader for the value of a Constant node, ``None`` if it is not numeric."""
     match _text(_last(fields, _ATTRIBUTE_NAME, b"")):
         case "value" if fields.get(_T):
             tensor = _fields(_message(fields[_T][-1]))
@@ -126,7 +127,7 @@ def _is_numeric(tensor: _Fields) -> bool:
 
 
 def _load(tensor: _Fields, folder: str | None) -> Array:
-    """The array of a TensorProto."""
+    """Return the array of a TensorProto."""
     dtype_name = DTYPE_NAMES[_last(tensor, _DATA_TYPE, 0)]
     dtype = numpy_dtype(dtype_name)
     dims = tuple(int(d) for d in _integers(tensor, _DIMS))
@@ -159,7 +160,7 @@ def _load(tensor: _Fields, folder: str | None) -> Array:
 def _external(
     tensor: _Fields, name: str, folder: str | None, size_bytes: int
 ) -> npt.NDArray[np.uint8]:
-    """Bytes of a file beside the model, mapped."""
+    """Map the bytes of a file beside the model."""
     pairs = (_fields(_message(item)) for item in tensor.get(_EXTERNAL, ()))
     place = {_text(_last(pair, 1, b"")): _text(_last(pair, 2, b"")) for pair in pairs}
     if folder is None:
@@ -182,7 +183,7 @@ def _external(
 
 
 def _fields(data: memoryview) -> _Fields:
-    """Values by field number: integers, or views of the bytes of what is longer."""
+    """Return values by field number: integers, or views of the bytes of longer values."""
     found: _Fields = {}
     position = 0
     while position < len(data):
@@ -223,7 +224,7 @@ def _message(value: Any) -> memoryview:
 
 
 def _last(fields: _Fields, number: int, default: Any) -> Any:
-    """The last value of a field, which is the one that counts."""
+    """Return the last value of a field, which overrides the others."""
     return fields[number][-1] if number in fields else default
 
 
@@ -232,13 +233,13 @@ def _text(value: Any) -> str:
 
 
 def _numbers(fields: _Fields, number: int, dtype: str) -> Array:
-    """A repeated field of floating point numbers, packed or one by one."""
+    """Return a repeated field of floating point numbers, packed or one by one."""
     parts = [bytes(_message(part)) for part in fields.get(number, ())]
     return np.frombuffer(b"".join(parts), dtype)
 
 
 def _integers(fields: _Fields, number: int) -> npt.NDArray[np.int64]:
-    """A repeated field of integers, packed or one by one."""
+    """Return a repeated field of integers, packed or one by one."""
     parts = []
     for part in fields.get(number, ()):
         if isinstance(part, int):

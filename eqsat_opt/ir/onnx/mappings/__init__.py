@@ -1,4 +1,4 @@
-"""Readers and writers by family; importing them fills the tables of ``onnx_mapping``."""
+"""Readers and writers by family; importing them fills the tables of ``onnx.mapping``."""
 
 from __future__ import annotations
 

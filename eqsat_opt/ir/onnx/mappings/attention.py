@@ -17,21 +17,21 @@ from eqsat_opt.ir.values.types import TensorType, numpy_dtype
 __all__: list[str] = []
 
 _SHOWN = -1e30
-"""Above it, a mask leaves a key to attend to, whatever the logit is."""
+"""A mask above this leaves a key to attend to, whatever the logit is."""
 
 
 def _is_whole_mask(types: Sequence[TensorType]) -> bool:
-    """Whether a mask, if there is one, has every key: ONNX fills one up that is too short."""
+    """Return whether a mask, if any, has every key: ONNX extends a mask that is too short."""
     return all(mask.rank > 0 and mask.shape[-1] == types[1].shape[2] for mask in types[3:])
 
 
 def _is_some(types: Sequence[TensorType]) -> bool:
-    """Whether there are queries, keys and heads: native kernels refuse to attend to nothing."""
+    """Return whether there are queries, keys and heads: native kernels refuse empty operands."""
     return all(isinstance(d, int) and d > 0 for t in types[:3] for d in t.shape[1:])
 
 
 def _leaves_a_key(mask: Array) -> bool:
-    """Whether no row of an additive mask hides every key, or does so by what is not a number."""
+    """Return whether each row of an additive mask leaves a key, and no element is huge or NaN."""
     return bool(
         mask.size and np.all(np.max(mask, axis=-1) >= _SHOWN) and not np.any(mask > -_SHOWN)
     )
@@ -39,7 +39,7 @@ def _leaves_a_key(mask: Array) -> bool:
 
 @reads("Attention")
 def _read_attention(call: Call, context: ImportContext) -> None:
-    """Only what the registry means by it: four axes, an additive mask, no cache, no cap."""
+    """Read the attention of the registry: four axes, an additive mask, no cache, no cap."""
     operands = [name for name in call.inputs if name]
     expect(len(call.outputs) == 1 and len(operands) == len(call.inputs) <= 4)
     types = [context.type(name) for name in operands]
@@ -52,7 +52,7 @@ def _read_attention(call: Call, context: ImportContext) -> None:
     expect(scale is not None or isinstance(size, int))
     value = float(scale) if scale is not None else 1.0 / math.sqrt(literal(size))
     expect(value > 0 and _is_whole_mask(types))
-    # Of rows in which every key is masked, native kernels make zeros and the formula does not.
+    # Native kernels return zeros for rows in which every key is masked; the formula does not.
     expect(all(_leaves_a_key(context.array(mask)) for mask in operands[3:]))
     op = "Attention" if len(operands) == 3 else "MaskedAttention"
     context.emit(op, operands, call.outputs[0], scale=value)
@@ -60,7 +60,10 @@ def _read_attention(call: Call, context: ImportContext) -> None:
 
 @writes("Attention", "MaskedAttention")
 def _write_attention(node: Node, context: ExportContext) -> None:
-    """The plain formula where the native operator means less; groups of heads are repeated."""
+    """Write the native operator if it covers the case, else the plain formula.
+
+    The formula repeats keys and values that a group of heads shares.
+    """
     scale = number_of(node.attrs, "scale")
     q, k, v, *mask = node.inputs
     types = [context.type(name) for name in node.inputs]

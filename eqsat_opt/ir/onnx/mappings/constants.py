@@ -27,7 +27,7 @@ __all__: list[str] = []
 
 @reads("Constant")
 def _read_constant(call: Call, context: ImportContext) -> None:
-    """The forms other than ``value``, which the importer keeps as a handle."""
+    """Read the forms other than ``value``, which the importer keeps as a handle."""
     ((form, value),) = call.attrs.items()
     if form in ("value_float", "value_floats"):
         array: Array = np.asarray(value, np.float32)
@@ -50,7 +50,7 @@ def _read_constant_of_shape(call: Call, context: ImportContext) -> None:
 
 @reads("Range")
 def _read_range(call: Call, context: ImportContext) -> None:
-    """Its size is the quotient of distance and step; a size of its own where data decide."""
+    """Read a Range; its size is distance divided by step, or a new size if data-dependent."""
     context.emit("Range", call.inputs, call.outputs[0], shape=(_count(call, context),))
 
 
@@ -86,7 +86,7 @@ def _read_identity(call: Call, context: ImportContext) -> None:
 
 @reads("Dropout")
 def _read_dropout(call: Call, context: ImportContext) -> None:
-    """Only in inference mode and when nobody asks for the mask."""
+    """Read a Dropout in inference mode whose mask is not read."""
     expect(len(call.outputs) == 1)
     training = call.input(2)
     expect(training is None or not scalar(context.array(training)))

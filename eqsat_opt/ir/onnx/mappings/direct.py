@@ -1,4 +1,4 @@
-"""Operators whose record says what they are in ONNX: same name, same operands, same attributes."""
+"""Operators that have the same name, operands and attributes in ONNX, as their records declare."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def _write(node: Node, context: ExportContext) -> None:
 
 
 def fill() -> None:
-    """Register readers, and writers where no other module spells an operator in older opsets."""
+    """Register readers, and writers unless another module writes an operator in older opsets."""
     reads(*_FORMS)(_read)
     writes(*(_FORMS.keys() - WRITERS.keys()))(_write)

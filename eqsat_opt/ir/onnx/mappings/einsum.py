@@ -1,4 +1,4 @@
-"""Einsum, read as products of matrices: by their letters axes are summed, or kept."""
+"""Einsum, read as products of matrices: the letters of axes decide which are summed, or kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class _Factor:
 
 @reads("Einsum")
 def _read_einsum(call: Call, context: ImportContext) -> None:
-    """From the left, two operands at a time; a letter stands once in each, and for one extent."""
+    """Read an Einsum from the left, two operands at a time.
+
+    A letter occurs at most once in each operand, and always has the same extent.
+    """
     ranks = [context.type(name).rank for name in call.inputs]
     terms, result = _parsed(call.attrs["equation"], ranks)
     types = [context.type(name) for name in call.inputs]
@@ -47,7 +50,7 @@ def _read_einsum(call: Call, context: ImportContext) -> None:
 
 
 def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The letters of all operands and of the result; an ellipsis has letters of its own."""
+    """Return the letters of all operands and of the result; an ellipsis has letters of its own."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     expect(len(terms) == len(ranks))
@@ -81,7 +84,7 @@ class _Product:
         return tuple(self.extents[letter] for letter in letters)
 
     def summed(self, value: _Factor, kept: Set[str]) -> _Factor:
-        """Sum over the axes that nothing else has."""
+        """Sum over the axes whose letters are not in ``kept``."""
         axes = tuple(i for i, letter in enumerate(value.letters) if letter not in kept)
         if not axes:
             return value
@@ -103,7 +106,7 @@ class _Product:
         return self.context.emit("Reshape", [value.name], shape=shape)
 
     def of(self, left: _Factor, right: _Factor, later: Set[str]) -> _Factor:
-        """Multiply two factors, summed over the axes that both have and nothing later has."""
+        """Multiply two factors, summed over the axes that both have and no later factor has."""
         left = self.summed(left, later | set(right.letters))
         right = self.summed(right, later | set(left.letters))
         both = [letter for letter in left.letters if letter in right.letters]
@@ -127,7 +130,7 @@ class _Product:
         return _Factor(self.reshaped(_Factor(name, ""), self.shape(letters)), letters)
 
     def _spread(self, left: _Factor, right: _Factor, batch: str, own: tuple[str, str]) -> _Factor:
-        """The product of all pairs of elements that agree in what both have."""
+        """Multiply all pairs of elements that agree in the axes that both factors have."""
         rows, columns = own
         left = self.ordered(left, batch + rows)
         right = self.ordered(right, batch + columns)

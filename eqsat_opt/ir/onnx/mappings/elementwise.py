@@ -31,7 +31,7 @@ def _scalar(context: ExportContext, like: str, value: float) -> str:
 
 @writes("Gelu")
 def _write_gelu(node: Node, context: ExportContext) -> None:
-    """x/2 (1 + erf(x/√2)), or the tanh formula, before opset 20."""
+    """Write a Gelu; before opset 20, write x/2 (1 + erf(x/√2)) or the tanh formula."""
     (x,) = node.inputs
     if context.opset >= 20:
         context.op("Gelu", [x], node.output, approximate=node.attr("approximate"))
@@ -52,7 +52,7 @@ def _write_gelu(node: Node, context: ExportContext) -> None:
 
 @writes("Swish")
 def _write_swish(node: Node, context: ExportContext) -> None:
-    """A product with a sigmoid: onnxruntime has no Swish of opset 24, but fuses this."""
+    """Write a product with a sigmoid: onnxruntime has no Swish of opset 24, but fuses this."""
     (x,), alpha = node.inputs, node.attr("alpha")
     inner = x if alpha == 1.0 else context.op("Mul", [x, _scalar(context, x, alpha)])
     context.op("Mul", [x, context.op("Sigmoid", [inner])], node.output)
@@ -121,7 +121,7 @@ def _write_weak_comparison(node: Node, context: ExportContext) -> None:
     whole = context.type(node.inputs[0]).dtype in ("int32", "int64")
     if context.opset < (9 if whole else 11):
         refuse(node, context.opset)  # Greater takes integers since 9, Equal floats since 11.
-    # Not the negation of the opposite comparison, which differs on NaN.
+    # The negation of the opposite comparison would differ on NaN.
     strict = context.op(node.op.removesuffix("OrEqual"), node.inputs)
     context.op("Or", [strict, context.op("Equal", node.inputs)], node.output)
 
@@ -151,12 +151,12 @@ def _read_variadic(call: Call, context: ImportContext) -> None:
 def _write_extremum(node: Node, context: ExportContext) -> None:
     left, right = (context.type(name).shape for name in node.inputs)
     if context.opset < 8 and left != right:
-        refuse(node, context.opset)  # They do not broadcast.
+        refuse(node, context.opset)  # Before opset 8 they do not broadcast.
     context.op(node.op, node.inputs, node.output)
 
 
 def _range(dtype: str) -> tuple[float, float]:
-    """What runtimes clip to where no bound is given: the least and the greatest finite float."""
+    """Return the bounds of runtimes if none are given: the least and greatest finite floats."""
     if dtype not in FLOATS:
         return -math.inf, math.inf
     limits: Any = ml_dtypes.finfo(numpy_dtype(dtype))  # type: ignore[no-untyped-call]
@@ -183,7 +183,7 @@ def _read_clip(call: Call, context: ImportContext) -> None:
 
 
 def _read_clamp(call: Call, context: ImportContext, dtype: str) -> None:
-    """Between bounds that are computed; of integers, which are never NaN, these are extrema."""
+    """Read a Clip with computed bounds; on integers, which are never NaN, it is Max and Min."""
     x, *bounds = call.inputs
     if dtype in INTEGERS:
         given = [(op, b) for op, b in zip(("Max", "Min"), bounds, strict=False) if b]
@@ -192,7 +192,7 @@ def _read_clamp(call: Call, context: ImportContext, dtype: str) -> None:
         return
     absent = [np.asarray(bound, numpy_dtype(dtype)) for bound in _range(dtype)]
     named = (call.input(1), call.input(2))
-    # What bounds float16 in operator sets that lack its Clip, where none is given, nobody says.
+    # Operator sets without Clip of float16 do not define its bounds where none are given.
     is_narrow = dtype in ("float16", "bfloat16")
     expect(not is_narrow or context.opset >= _CLIP_OF_HALF or all(named))
     operands = (name or context.constant(b) for name, b in zip(named, absent, strict=True))
@@ -200,7 +200,7 @@ def _read_clamp(call: Call, context: ImportContext, dtype: str) -> None:
 
 
 _CLIP_OF_HALF = 12
-"""Operator set from which on Clip is of other floats than float32."""
+"""First operator set in which Clip accepts floats other than float32."""
 
 
 @writes("Clamp")

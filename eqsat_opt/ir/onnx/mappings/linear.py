@@ -21,9 +21,9 @@ __all__ = ["resolve_pads", "same_padding"]
 
 
 def same_padding(size: Dim, kernel: int, stride: int, dilation: int) -> int:
-    """Count what SAME pads an axis in all; negative where the stride is wider than the window.
+    """Return the total padding of SAME on an axis, negative if the stride exceeds the window.
 
-    An open size has an answer where it is a multiple of the stride.
+    A symbolic size has a result if it is a multiple of the stride.
     """
     windows = -(-size // stride)
     (padding,) = literal_ints([(windows - 1) * stride + dilation * (kernel - 1) + 1 - size])
@@ -37,7 +37,7 @@ def resolve_pads(
     strides: tuple[int, ...],
     dilations: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """The pads of a window, begins then ends, with ``auto_pad`` resolved."""
+    """Return the pads of a window, begins then ends, with ``auto_pad`` resolved."""
     mode = call.get("auto_pad", "NOTSET")
     axes = len(kernel)
     if mode == "NOTSET":
@@ -58,7 +58,7 @@ def resolve_pads(
 
 @reads("Gemm")
 def _read_gemm(call: Call, context: ImportContext) -> None:
-    """Alpha A'B' + beta C; libraries add C within the product, so no bit is certain."""
+    """Read alpha A'B' + beta C; libraries add C within the product, so no bit is certain."""
     left, right = call.inputs[:2]
     dtype = context.type(left).dtype
     alpha, beta = call.get("alpha", 1.0), call.get("beta", 1.0)

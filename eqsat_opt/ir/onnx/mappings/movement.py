@@ -1,4 +1,4 @@
-"""Operators that move data; every change of shape is one Reshape inside."""
+"""Operators that move data; in the graph, every change of shape is one Reshape."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ __all__: list[str] = []
 _MAX = 2**31 - 1
 
 _ADDRESSABLE_BYTES = 1 << 47
-"""Memory of a process on the processors of today, at most."""
+"""Limit of the memory of a process on present processors."""
 
 
 def _flattened_axis(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> int | None:
-    """Where a Flatten to ``shape`` cuts."""
+    """Return the axis at which a Flatten to ``shape`` cuts, ``None`` if there is none."""
     if len(shape) != 2:
         return None
     cuts = (
@@ -56,7 +56,7 @@ def _flattened_axis(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> int | No
 
 
 def _spells(target: Sequence[int], source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> bool:
-    """Whether a Reshape by the constant ``target`` gives ``shape``, where it gives anything."""
+    """Return whether a Reshape by the constant ``target`` gives ``shape`` whenever it succeeds."""
     if len(target) != len(shape) or list(target).count(-1) > 1:
         return False
     copied = (*source, *(-1,) * len(shape))
@@ -134,7 +134,10 @@ def _write_axes(context: ExportContext, op: str, x: str, axes: tuple[int, ...], 
 def _own_target(
     node: Node, context: ExportContext, source: tuple[Dim, ...], shape: tuple[Dim, ...]
 ) -> tuple[int, ...] | None:
-    """The constant operand of the original; it refuses the same inputs as before."""
+    """Return the constant operand of the original node, if it gives ``shape``.
+
+    With this operand, the node refuses the same inputs as the original.
+    """
     wanted = context.original_constant(node, "Reshape", 1)
     if wanted is None:
         return None
@@ -183,7 +186,7 @@ def _read_expand(call: Call, context: ImportContext) -> None:
 
 @reads("Tile")
 def _read_tile(call: Call, context: ImportContext) -> None:
-    """Read a Tile: axes of size 1 are expanded, others behind a new axis of size 1 that is."""
+    """Read a Tile as an Expand along axes of size 1, which are inserted where needed."""
     x, counts = context.type(call.inputs[0]), context.dims(call.inputs[1])
     expect(len(counts) == x.rank and 0 not in counts)
     pairs = list(zip(x.shape, counts, strict=True))
@@ -247,7 +250,7 @@ def _write_as_it_is(node: Node, context: ExportContext) -> None:
 
 
 def _slice_bounds(call: Call, context: ImportContext) -> list[tuple[int, Dim, Dim, Dim]]:
-    """Axis, start, end and step as the model gives them."""
+    """Return axis, start, end and step of each cut as the model gives them."""
     if context.opset >= 10:
         starts, ends = (context.dims(call.inputs[i]) for i in (1, 2))
         axes_operand, steps_operand = call.input(3), call.input(4)
@@ -261,7 +264,7 @@ def _slice_bounds(call: Call, context: ImportContext) -> list[tuple[int, Dim, Di
 
 
 def _is_beyond(x: TensorType, axis: int, end: int) -> bool:
-    """Whether no machine holds a tensor of this type of which ``end`` would cut anything off."""
+    """Return whether any tensor of this type that ``end`` would cut is too large for a machine."""
     other = [dim for i, dim in enumerate(x.shape) if i != axis and isinstance(dim, int) and dim]
     return math.prod(other) * end * numpy_dtype(x.dtype).itemsize >= _ADDRESSABLE_BYTES
 
@@ -290,7 +293,7 @@ def _read_slice(call: Call, context: ImportContext) -> None:
 
 
 def _from_begin(bound: Dim, context: ImportContext) -> Dim:
-    """A bound that counts from the begin in every run that succeeds, in a form that says so."""
+    """Rewrite a bound that is never negative in a run that succeeds, so that its form shows it."""
     if isinstance(bound, SymDim) and not is_size(bound) and context.facts.is_size(bound):
         return dim_max(0, bound)
     return bound
@@ -368,7 +371,7 @@ def _read_split(call: Call, context: ImportContext) -> None:
 
 @reads("SequenceAt")
 def _read_sequence_at(call: Call, context: ImportContext) -> None:
-    """One part of a split whose sequence is only a detour, as exporters write it."""
+    """Read one part of a SplitToSequence, which exporters write in place of a Split."""
     split = context.sequence(call.inputs[0])
     index = int(scalar(context.array(call.inputs[1])))
     if split is None or split.op_type != "SplitToSequence":
@@ -425,7 +428,7 @@ def _read_pad(call: Call, context: ImportContext) -> None:
 
 
 def _cropped(context: ImportContext, call: Call, pads: list[int]) -> str:
-    """The operand without what negative pads take away; it is the result if none are positive."""
+    """Cut off the elements that negative pads remove; this is the result if no pad is positive."""
     value, x = call.inputs[0], context.type(call.inputs[0])
     cut = [axis for axis in range(x.rank) if min(pads[axis], pads[x.rank + axis]) < 0]
     for axis in cut:

@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 
 def _stash_type(x: TensorType) -> int:
-    """In what ONNX shall compute for it to be what the registry computes: in float32 at least."""
+    """Return the type in which ONNX must compute to agree with the registry: at least float32."""
     return DTYPE_CODES["float64" if x.dtype == "float64" else "float32"]
 
 
@@ -43,8 +43,8 @@ def _write_layer(node: Node, context: ExportContext) -> None:
     layer = node.op == "LayerNormalization"
     x = node.inputs[0]
     type_ = context.type(x)
-    # onnxruntime normalises no rows without elements, and an attribute is rounded to float32, which
-    # moves float64 results by far more than their own rounding.
+    # onnxruntime does not normalise rows without elements, and an attribute is rounded to float32,
+    # which moves float64 results by far more than their own rounding.
     is_kept = type_.dtype != "float64" or float(np.float32(epsilon)) == epsilon
     is_defined = context.opset >= (17 if layer else 23) or context.is_in_original(node.op)
     if is_defined and 0 not in type_.shape[axis:] and is_kept:
@@ -84,7 +84,7 @@ def _write_root_mean_square(node: Node, context: ExportContext) -> None:
 
 @reads("BatchNormalization")
 def _read_batch(call: Call, context: ImportContext) -> None:
-    """Inference only: one output, no training mode, statistics per channel."""
+    """Read a normalisation for inference: one output, no training mode, statistics per channel."""
     expect(
         len(call.outputs) == 1 and not call.get("training_mode", 0) and call.get("spatial", 1) == 1
     )

@@ -1,4 +1,4 @@
-"""Elements read and written at places that tensors name."""
+"""Elements read from and written to indices that tensors hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eqsat_opt.ir.onnx.mapping import Call, normal_axis, reads, writes
 __all__: list[str] = []
 
 _RENAMED = 11
-"""The first operator set in which ScatterElements is called so."""
+"""First operator set with the name ScatterElements in place of Scatter."""
 
 
 @reads("GatherElements", "ScatterElements", "Scatter")

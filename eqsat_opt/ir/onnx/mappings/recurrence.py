@@ -1,4 +1,4 @@
-"""Layers whose states go from step to step."""
+"""Recurrent layers: LSTM, GRU and RNN."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from eqsat_opt.ir.ops.recurrences import DIRECTIONS, RECURRENCES
 __all__: list[str] = []
 
 _ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
-"""Those that a model which names none has, of one direction, in small letters as all are read."""
+"""Default activations of one direction, in lower case, to which all names are converted."""
 
 
 @reads(*RECURRENCES)
 def _read_recurrence(call: Call, context: ImportContext) -> None:
-    """With the activations of the books, no bound on them, and steps as the first axis.
+    """Read a layer with default activations, no clipping, and steps as the first axis.
 
-    One of constants is left to the runtime, whose exponentials are its own.
+    An RNN may have another activation of the registry. A layer on constants is left to the runtime,
+    whose exponentials round in their own way.
     """
     op = call.op_type
     expect(any(name and name not in context.constants for name in call.inputs))

@@ -41,7 +41,10 @@ def _read_reduction(call: Call, context: ImportContext) -> None:
 
 @writes(*GLOBAL_POOLS)
 def _write_global_pool(node: Node, context: ExportContext) -> None:
-    """A reduction where runtimes have no such pool: of doubles, or of more axes."""
+    """Write a global pool, or a reduction where runtimes have no such pool.
+
+    They have pools for float16 and float32 only, and for up to three spatial axes.
+    """
     (x,) = node.inputs
     type_ = context.type(x)
     if type_.dtype in ("float16", "float32") and type_.rank <= 5:
@@ -59,7 +62,7 @@ def write_reduction(
     keepdims: int = 1,
     out: str | None = None,
 ) -> str:
-    """A reduction with its axes where the opset wants them."""
+    """Write a reduction, with its axes as an operand or an attribute as the opset requires."""
     if context.opset >= (13 if op == "ReduceSum" else 18):
         return context.op(
             op, [x, context.constant(np.asarray(axes, np.int64))], out, keepdims=keepdims
@@ -75,7 +78,11 @@ def _write_reduction(node: Node, context: ExportContext) -> None:
 
 @reads("Softmax", "LogSoftmax")
 def _read_softmax(call: Call, context: ImportContext) -> None:
-    """Before opset 13 the axes from ``axis`` on are one: the same if only one is above 1."""
+    """Read a softmax along one axis.
+
+    Before opset 13 the axes from ``axis`` on are one; this is the same if only one of these has a
+    size other than 1.
+    """
     x = context.type(call.inputs[0])
     expect(x.rank > 0)
     axis = normal_axis(call.get("axis", -1 if context.opset >= 13 else 1), x.rank)
@@ -102,7 +109,7 @@ def _write_softmax(node: Node, context: ExportContext) -> None:
 
 @reads("TopK")
 def _read_top_k(call: Call, context: ImportContext) -> None:
-    """In order only: in which other one the elements come is up to the runtime."""
+    """Read a TopK whose results are in order; any other order is up to the runtime."""
     (x,), axis = call.inputs[:1], call.get("axis", -1)
     expect(call.get("sorted", 1) == 1)
     (k,) = (call.attrs["k"],) if context.opset < 10 else context.dims(call.inputs[1])

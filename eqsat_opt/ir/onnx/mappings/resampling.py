@@ -1,4 +1,4 @@
-"""Resize, and Upsample, which came before it."""
+"""Resize, and its predecessor Upsample."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__: list[str] = []
 
 _NEAREST = "round_prefer_floor"
 _FIRST_NAMED = 11
-"""Before this operator set there is one way to place pixels, and one to round."""
+"""First operator set with a choice of coordinates and of rounding; before it there is one each."""
 
 
 @reads("Resize", "Upsample")
 def _read_resize(call: Call, context: ImportContext) -> None:
-    """Read a Resize; one in linear mode only of floats, since integers would be rounded."""
+    """Read a Resize; one in linear mode only on floats, since integers would be rounded."""
     x = context.type(call.inputs[0])
     is_named = context.opset >= _FIRST_NAMED
     mode = call.get("mode", "nearest")
@@ -33,7 +33,7 @@ def _read_resize(call: Call, context: ImportContext) -> None:
     coordinates = call.get("coordinate_transformation_mode", "half_pixel")
     expect(not is_named or coordinates in COORDINATES)
     rounding = call.get("nearest_mode", _NEAREST) if mode == "nearest" else _NEAREST
-    # Where a position is a quotient, onnxruntime rounds up what is a little below a half as well.
+    # If a position is a quotient, onnxruntime also rounds up numbers slightly below a half.
     is_quotient = coordinates in ("asymmetric", "tf_half_pixel_for_nn")
     expect(not is_named or rounding != "round_prefer_ceil" or not is_quotient)
     sizes, scales = _wanted(call, context, x)
@@ -41,7 +41,7 @@ def _read_resize(call: Call, context: ImportContext) -> None:
         expect(x.dtype in ("float32", "float16") and call.inputs[0] not in context.constants)
     if not is_named:
         coordinates = "asymmetric"
-        if mode == "nearest":  # downwards where there are more pixels than before
+        if mode == "nearest":  # rounds down if there are more pixels than before
             expect(min(scales) >= 1 or max(scales) <= 1)
             rounding = "floor" if min(scales) >= 1 else "ceil"
     context.emit(
@@ -60,7 +60,7 @@ def _read_resize(call: Call, context: ImportContext) -> None:
 def _wanted(
     call: Call, context: ImportContext, x: TensorType
 ) -> tuple[tuple[Dim, ...], tuple[Fraction, ...]]:
-    """Either the size along every axis, or the scale."""
+    """Return either the size along every axis, or the scale."""
     axes = [normal_axis(axis, x.rank) for axis in call.get("axes", range(x.rank))]
     sizes = call.input(3)
     if sizes is not None:

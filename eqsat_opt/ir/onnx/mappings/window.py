@@ -30,7 +30,7 @@ def _read_pool(call: Call, context: ImportContext) -> None:
     dilations = tuple(call.get("dilations", (1,) * axes))
     same = call.get("auto_pad", "NOTSET").startswith("SAME")
     if same:
-        # Runtimes do not agree on what a pool is whose SAME would pad by less than nothing.
+        # Runtimes disagree on a pool for which SAME would mean negative padding.
         expect(min(map(same_padding, x.shape[2:], kernel, strides, dilations)) >= 0)
     attrs: dict[str, Any] = {
         "kernel": kernel,

@@ -24,7 +24,7 @@ __all__ = ["attention"]
 def attention(
     operands: Sequence[IndexTensor], attrs: Mapping[str, Any], premises: Premises
 ) -> IndexTensor:
-    """softmax(scale q kᵀ + mask) v; head h of q reads head h // (heads / heads of k)."""
+    """Return softmax(scale q kᵀ + mask) v; head h of q reads head h // (heads / heads of k)."""
     q, k, v = operands[:3]
     require(all(operand.rank == 4 for operand in (q, k, v)), "attention needs four axes")
     for operand in (k, v):
@@ -62,7 +62,7 @@ def attention(
 
 
 def _fitting(mask: IndexTensor, shape: Sequence[Poly], premises: Premises) -> IndexTensor:
-    """A mask that broadcasts to the shape of the logits."""
+    """Return a mask after adding the premises that it broadcasts to the shape of the logits."""
     require(mask.rank <= len(shape), "a mask has more axes than the logits")
     for extent, wanted in zip(mask.shape, shape[len(shape) - mask.rank :], strict=True):
         premises.require(any_of(equal(extent, 1), equal(extent, wanted)))

@@ -1,4 +1,4 @@
-"""Evaluate index semantics on concrete arrays, to compare them with ``eval_fn``."""
+"""Evaluation of index semantics on concrete arrays, for comparison with ``eval_fn``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Sizes = Mapping[Atom, Any]
 
 
 def poly_value(value: Poly, sizes: Sizes) -> Any:
-    """The integer (or array of integers) that a polynomial is under ``sizes``."""
+    """Return the integer (or array of integers) that a polynomial equals under ``sizes``."""
     total: Any = 0
     for monomial, coefficient in value.terms:
         total = total + coefficient * reduce(
@@ -73,7 +73,7 @@ def _atom_value(part: Atom, sizes: Sizes) -> Any:
 
 
 def formula_value(formula: Formula, sizes: Sizes) -> Any:
-    """Whether a formula holds under ``sizes``."""
+    """Return whether a formula holds under ``sizes``."""
     match formula:
         case NonNegative(p):
             return np.greater_equal(poly_value(p, sizes), 0)
@@ -96,7 +96,7 @@ class _Evaluator:
         return self.domain.constant(value, self.like)
 
     def value(self, term: Scalar, sizes: Sizes, live: Array) -> Array:
-        """Elements at all points; where ``live`` is false they mean nothing."""
+        """Return the elements at all points; they are meaningless where ``live`` is false."""
         domain = self.domain
         match term:
             case Read(tensor, index):
@@ -180,7 +180,10 @@ class _Evaluator:
 
 
 def scalar_value(term: Scalar, sizes: Sizes, parameters: Mapping[str, float]) -> float:
-    """A term without elements in double precision; not finite where it is undefined."""
+    """Return the value of a term that reads no elements, in double precision.
+
+    It is not finite where the term is undefined.
+    """
     evaluator = _Evaluator(FLOAT, {}, parameters)
     evaluator.like = np.zeros((), dtype=np.float64)
     with np.errstate(all="ignore"):
@@ -194,7 +197,7 @@ def evaluate(
     sizes: Sizes,
     parameters: Mapping[str, float] | None = None,
 ) -> Array:
-    """All elements of a tensor that is given by its index function.
+    """Evaluate all elements of a tensor that is given by its index function.
 
     Raises:
         IndexError: an operand is read outside its extents.

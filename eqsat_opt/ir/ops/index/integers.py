@@ -1,6 +1,6 @@
 """Symbolic integers of index semantics: quotients, broadcasting, choices, and formulas.
 
-Nothing here decides anything: what holds for all sizes is the business of whoever reads the terms.
+This module proves nothing: the callers decide which formulas hold for all sizes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def quotient(numerator: Poly, denominator: Poly) -> Poly:
-    """floor(numerator / denominator), multiples of the denominator taken out.
+    """Return floor(numerator / denominator), with multiples of the denominator taken out.
 
     The denominator is positive.
     """
@@ -68,7 +68,7 @@ def quotient(numerator: Poly, denominator: Poly) -> Poly:
     if left is not None and d is not None:
         return whole + left // d
     if d == 2 and ((), 1) in rest.terms:
-        # Rounded up and rounded down make the whole, so one form serves both.
+        # A half rounded up and a half rounded down make the whole, so one form represents both.
         even = rest - 1
         return whole + even - quotient(even, denominator)
     nested = _only_quotient(rest)
@@ -78,7 +78,7 @@ def quotient(numerator: Poly, denominator: Poly) -> Poly:
 
 
 def _only_quotient(value: Poly) -> Atom | None:
-    """The quotient that a polynomial is, if it is one and nothing more."""
+    """Return the quotient that is the only term of a polynomial, ``None`` if there is none."""
     if len(value.terms) != 1 or value.terms[0][1] != 1 or len(value.terms[0][0]) != 1:
         return None
     only = value.terms[0][0][0]
@@ -86,7 +86,7 @@ def _only_quotient(value: Poly) -> Atom | None:
 
 
 def pick(index: Poly, extent: Poly) -> Poly:
-    """The index into an operand of ``extent`` that broadcasts: 0 where the extent is 1."""
+    """Return the index into an operand of ``extent`` that broadcasts: 0 where the extent is 1."""
     known = extent.constant
     if known is not None:
         return poly(0) if known == 1 else index
@@ -100,7 +100,7 @@ def pick(index: Poly, extent: Poly) -> Poly:
 
 
 def _covers(common: Poly, extent: Poly) -> bool:
-    """Whether ``common`` is the extent of a broadcast in which ``extent`` takes part."""
+    """Return whether ``common`` is the extent of a broadcast in which ``extent`` takes part."""
     parts = _extents(common)
     return len(parts) > 1 and set(_extents(extent)) <= set(parts)
 
@@ -115,7 +115,7 @@ def _extents(extent: Poly) -> tuple[Poly, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def broadcast(*extents: Poly) -> Poly:
-    """The common extent of operands that broadcast."""
+    """Return the common extent of operands that broadcast."""
     parts = {part for extent in extents for part in _extents(extent) if part.constant != 1}
     literal = [part for part in parts if part.constant is not None]
     if not parts:
@@ -129,7 +129,7 @@ def broadcast(*extents: Poly) -> Poly:
 
 
 def choose(condition: Formula, then: Poly, otherwise: Poly) -> Poly:
-    """``then`` where the condition holds, else ``otherwise``."""
+    """Return ``then`` where the condition holds, else ``otherwise``."""
     if then == otherwise or condition == TRUE:
         return then
     if condition == FALSE:
@@ -143,12 +143,12 @@ def choose(condition: Formula, then: Poly, otherwise: Poly) -> Poly:
 
 @dataclass(frozen=True, slots=True)
 class NonNegative:
-    """The polynomial is at least 0."""
+    """The condition that a polynomial is at least 0."""
 
     poly: Poly
 
     def symbols(self) -> Iterator[Atom]:
-        """All symbols in it."""
+        """Yield all symbols in the formula."""
         yield from self.poly.symbols()
 
     def __str__(self) -> str:
@@ -157,12 +157,12 @@ class NonNegative:
 
 @dataclass(frozen=True, slots=True)
 class IsZero:
-    """The polynomial is 0."""
+    """The condition that a polynomial is 0."""
 
     poly: Poly
 
     def symbols(self) -> Iterator[Atom]:
-        """All symbols in it."""
+        """Yield all symbols in the formula."""
         yield from self.poly.symbols()
 
     def __str__(self) -> str:
@@ -171,12 +171,12 @@ class IsZero:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Conjunction; without parts it is true."""
+    """A conjunction; without parts it is true."""
 
     parts: tuple[Formula, ...]
 
     def symbols(self) -> Iterator[Atom]:
-        """All symbols in it."""
+        """Yield all symbols in the formula."""
         for part in self.parts:
             yield from part.symbols()
 
@@ -186,12 +186,12 @@ class AllOf:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Disjunction; without parts it is false."""
+    """A disjunction; without parts it is false."""
 
     parts: tuple[Formula, ...]
 
     def symbols(self) -> Iterator[Atom]:
-        """All symbols in it."""
+        """Yield all symbols in the formula."""
         for part in self.parts:
             yield from part.symbols()
 
@@ -210,32 +210,32 @@ def _truth(value: bool) -> Formula:
 
 
 def at_least(left: Poly | int, right: Poly | int) -> Formula:
-    """``left >= right``."""
+    """Return the formula ``left >= right``."""
     difference = poly(left) - right
     known = difference.constant
     return NonNegative(difference) if known is None else _truth(known >= 0)
 
 
 def less(left: Poly | int, right: Poly | int) -> Formula:
-    """``left < right``."""
+    """Return the formula ``left < right``."""
     return at_least(right, poly(left) + 1)
 
 
 @lru_cache(maxsize=1 << 16)
 def equal(left: Poly | int, right: Poly | int) -> Formula:
-    """``left == right``."""
+    """Return the formula ``left == right``."""
     difference = poly(left) - right
     known = difference.constant
     return IsZero(difference) if known is None else _truth(known == 0)
 
 
 def within(index: Poly, extent: Poly) -> Formula:
-    """``0 <= index < extent``."""
+    """Return the formula ``0 <= index < extent``."""
     return all_of(at_least(index, 0), less(index, extent))
 
 
 def all_of(*parts: Formula) -> Formula:
-    """Conjunction, flattened."""
+    """Return a flattened conjunction."""
     flat: dict[Formula, None] = {}
     for part in parts:
         if part == FALSE:
@@ -245,7 +245,7 @@ def all_of(*parts: Formula) -> Formula:
 
 
 def any_of(*parts: Formula) -> Formula:
-    """Disjunction, flattened."""
+    """Return a flattened disjunction."""
     flat: dict[Formula, None] = {}
     for part in parts:
         if part == TRUE:
@@ -255,7 +255,7 @@ def any_of(*parts: Formula) -> Formula:
 
 
 def negate(formula: Formula) -> Formula:
-    """The opposite, over the integers."""
+    """Return the negation of a formula over the integers."""
     match formula:
         case NonNegative(p):
             return at_least(-p - 1, 0)
@@ -268,7 +268,7 @@ def negate(formula: Formula) -> Formula:
 
 
 def polynomials(formula: Formula) -> Iterator[Poly]:
-    """The polynomials that a formula compares with 0."""
+    """Yield the polynomials that a formula compares with 0."""
     match formula:
         case NonNegative(p) | IsZero(p):
             yield p
@@ -298,7 +298,7 @@ def _replace_atom(part: Atom, values: Mapping[Atom, Poly]) -> Poly:
 
 
 def substitute(value: Any, values: Mapping[Atom, Poly]) -> Any:
-    """A polynomial or formula with atoms replaced, everywhere in it."""
+    """Replace atoms everywhere in a polynomial or a formula."""
     match value:
         case Poly():
             if value.symbols().isdisjoint(values):

@@ -42,7 +42,7 @@ Attrs = Mapping[str, Any]
 
 
 def matmul(operands: Operands, _attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Matrix product over the last two axes; the axes before them broadcast."""
+    """Return the matrix product over the last two axes; the axes before them broadcast."""
     a, b = operands
     require(a.rank >= 1 and b.rank >= 1, "MatMul of a scalar")
     inner = a.shape[-1]
@@ -74,7 +74,7 @@ def matmul(operands: Operands, _attrs: Attrs, premises: Premises) -> IndexTensor
 
 
 class _Window:
-    """Sliding windows over the axes behind the first two."""
+    """Sliding windows over the axes after the first two."""
 
     def __init__(
         self, x: IndexTensor, kernel: Sequence[Poly], attrs: Attrs, premises: Premises
@@ -107,19 +107,19 @@ class _Window:
         return count
 
     def source(self, position: Sequence[Poly], k: Sequence[Poly]) -> list[Poly]:
-        """Where element ``k`` of the window at ``position`` lies in the data."""
+        """Return the index in the data of element ``k`` of the window at ``position``."""
         return [
             position[i] * self.strides[i] + k[i] * self.dilations[i] - self.before[i]
             for i in range(len(k))
         ]
 
     def inside(self, source: Sequence[Poly]) -> Formula:
-        """Whether it lies in the data and not in the padding."""
+        """Return the condition that an index is in the data and not in the padding."""
         return all_of(*(within(s, size) for s, size in zip(source, self.sizes, strict=True)))
 
 
 def _group_size(outputs: Poly, group: Poly, premises: Premises) -> Poly:
-    """Outputs per group, and the premise that the groups divide them."""
+    """Return the outputs per group, and add the premise that the groups divide them."""
     exact = divide(outputs, group)
     if exact is not None:
         return exact
@@ -137,7 +137,7 @@ def _bias(operands: Operands, channels: Poly, premises: Premises) -> IndexTensor
 
 
 def conv(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Convolution with strides, pads, dilations and groups."""
+    """Return the convolution with strides, pads, dilations and groups."""
     x, w = operands[:2]
     require(x.rank == w.rank and x.rank >= 3, "data and weight have equal ranks")
     group = poly(attrs["group"])
@@ -164,7 +164,10 @@ def conv(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
 
 
 def deconv(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Transposed convolution: x[a] w[k] is added where a * stride + k * dilation - pad leads."""
+    """Return the transposed convolution.
+
+    The product x[a] w[k] is added at the index a * stride + k * dilation - pad.
+    """
     x, w = operands[:2]
     require(x.rank == w.rank and x.rank >= 3, "data and weight have equal ranks")
     n_axes = x.rank - 2
@@ -212,7 +215,7 @@ def deconv(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
 
 
 def max_pool(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """The greatest element of every window; the padding does not count."""
+    """Return the greatest element of every window; the padding does not count."""
     (x,) = operands
     window = _Window(x, tuple(map(poly, attrs["kernel"])), attrs, premises)
 
@@ -229,7 +232,7 @@ def max_pool(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTenso
 
 
 def average_pool(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """The mean of every window; ``count_include_pad`` says whether the padding counts."""
+    """Return the mean of every window; the padding counts if ``count_include_pad`` is set."""
     (x,) = operands
     window = _Window(x, tuple(map(poly, attrs["kernel"])), attrs, premises)
     padded = literal(attrs["count_include_pad"])
@@ -263,7 +266,7 @@ def average_pool(operands: Operands, attrs: Attrs, premises: Premises) -> IndexT
 
 
 def lrn(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
-    """X / (bias + alpha/size * sum of squares over ``size`` channels)^beta."""
+    """Return x / (bias + alpha/size * sum of squares over ``size`` channels)^beta."""
     (x,) = operands
     require(x.rank >= 2, "LRN needs a channel axis")
     size = poly(attrs["size"])

@@ -49,7 +49,7 @@ def _axis(x: IndexTensor, attrs: Attrs) -> int:
 
 
 def concat(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Side by side along ``axis``."""
+    """Return the operands side by side along ``axis``."""
     first = operands[0]
     axis = _axis(first, attrs)
     ends = [poly(0)]
@@ -73,7 +73,7 @@ def concat(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
 
 
 def slice_(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """``lo`` to ``hi`` along ``axis``."""
+    """Return the elements from ``lo`` to before ``hi`` along ``axis``."""
     (x,) = operands
     axis, lo, hi = _axis(x, attrs), attrs["lo"], attrs["hi"]
     premises.require(at_least(lo, 0), less(lo, hi), at_least(x.shape[axis], hi))
@@ -84,7 +84,7 @@ def slice_(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
 
 
 def strided_slice(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Every ``step``-th element along ``axis``, from ``begin`` on to before ``end``."""
+    """Return every ``step``-th element along ``axis``, from ``begin`` to before ``end``."""
     (x,) = operands
     axis, (begin, end, step) = _axis(x, attrs), map(literal, attrs["cut"])
     places = range(literal(x.shape[axis]))[begin:end:step]
@@ -98,7 +98,7 @@ def strided_slice(operands: Operands, attrs: Attrs, premises: Premises) -> Index
 
 
 def transpose(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
-    """Axis ``perm[i]`` of the operand becomes axis i."""
+    """Permute axes: axis ``perm[i]`` of the operand becomes axis i."""
     (x,) = operands
     perm = [literal(p) for p in attrs["perm"]]
     require(sorted(perm) == list(range(x.rank)), "no permutation")
@@ -109,9 +109,11 @@ def transpose(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTen
 
 
 def gather(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """The element along ``axis`` whose place an index names: a sum in which one truth is 1.
+    """Return the elements along ``axis`` at the given indices, each as a sum with one chosen term.
 
-    That exactly one is 1 is not said, so an equation that is shown holds for any truths.
+    Truth values of :data:`~eqsat_opt.ir.ops.index.scalars.NAMED` choose the terms. The index
+    function does not state that exactly one is true, so a proved equation holds for any truth
+    values.
     """
     x, indices = operands
     axis = _axis(x, attrs)
@@ -133,7 +135,10 @@ def gather(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
 def _blocks(
     left: Sequence[Poly], right: Sequence[Poly]
 ) -> list[tuple[Sequence[Poly], Sequence[Poly]]]:
-    """Consecutive axes of both shapes that hold equally many elements; the rest is one block."""
+    """Split both shapes into blocks of consecutive axes that hold equally many elements.
+
+    The axes that are left over are the last block.
+    """
     blocks, start_l, start_r = [], 0, 0
     found = True
     while found:
@@ -162,7 +167,7 @@ def _unflatten(flat: Poly, extents: Sequence[Poly]) -> list[Poly]:
 
 
 def reshape(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """The same elements in the same order under another shape."""
+    """Return the same elements in the same order with another shape."""
     (x,) = operands
     shape = tuple(map(poly, attrs["shape"]))
     premises.same(product(x.shape), product(shape))
@@ -185,7 +190,7 @@ def reshape(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor
 
 
 def expand(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Repeated along axes of extent 1."""
+    """Repeat the operand along axes of extent 1."""
     (x,) = operands
     shape = tuple(map(poly, attrs["shape"]))
     require(x.rank <= len(shape), "an expansion keeps all axes")
@@ -196,7 +201,7 @@ def expand(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
 
 
 def pad(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """A constant frame; negative widths crop."""
+    """Pad with a constant; negative widths crop."""
     (x,) = operands
     pads = tuple(map(poly, attrs["pads"]))
     require(len(pads) == 2 * x.rank, "one pad before and one after every axis")
@@ -217,17 +222,17 @@ def pad(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
 
 
 def scalar(_operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
-    """A number."""
+    """Return a tensor of rank 0 with a given number."""
     return IndexTensor((), lambda _: attrs["value"])
 
 
 def fill(_operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
-    """A number everywhere."""
+    """Return a tensor with a given number everywhere."""
     return IndexTensor(tuple(map(poly, attrs["shape"])), lambda _: attrs["value"])
 
 
 def repeat(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Every element ``repeats`` times in a row along ``axis``."""
+    """Repeat every element ``repeats`` times in a row along ``axis``."""
     (x,) = operands
     axis, repeats = _axis(x, attrs), poly(attrs["repeats"])
     premises.require(at_least(repeats, 1))
@@ -238,7 +243,10 @@ def repeat(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
 
 
 def identity_kernel(_operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """One in the centre of the kernel that maps a channel to itself."""
+    """Return a convolution kernel that maps its input to itself.
+
+    It is 1 in the centre of the kernels that map a channel to itself, else 0.
+    """
     channels, height, width = (poly(attrs[k]) for k in ("channels", "height", "width"))
     centre = [quotient(height, poly(2)), quotient(width, poly(2))]
     for extent, half in zip((height, width), centre, strict=True):

@@ -1,7 +1,7 @@
 """Polynomials with integer coefficients over structured atoms.
 
-Unlike :class:`~eqsat_opt.ir.values.dims.SymDim`, an atom knows what it is made of, so that an index
-variable can be replaced inside a quotient or a broadcast index.
+Unlike the atoms of :class:`~eqsat_opt.ir.values.dims.SymDim`, these hold their arguments, so that
+an index variable can be replaced inside a quotient or a broadcast index.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AtomKind = Literal["symbol", "quotient", "pick", "broadcast", "choose"]
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """What a polynomial is made of; ``key`` identifies it.
+    """An atom of a polynomial; ``key`` identifies it.
 
     Kinds: a symbol; ``quotient(n, d)`` = floor(n/d); ``pick(i, e)`` = 0 if e == 1 else i, the index
     into an operand of extent e that broadcasts; ``broadcast(e, …)`` = the common extent of operands
@@ -43,11 +43,11 @@ class Atom:
         return hash(self.key)
 
     def __lt__(self, other: Atom) -> bool:
-        """Order of the factors of a monomial."""
+        """Compare in the order of the factors of a monomial."""
         return self.key < other.key
 
     def symbols(self) -> Iterator[Atom]:
-        """The symbols that it is made of."""
+        """Yield the symbols in the atom, at any depth."""
         if self.kind == "symbol":
             yield self
         for arg in self.args:
@@ -105,7 +105,7 @@ class Poly:
 
     @property
     def constant(self) -> int | None:
-        """The integer that it is, or ``None``."""
+        """The value of a constant polynomial, else ``None``."""
         if not self.terms:
             return 0
         if len(self.terms) == 1 and not self.terms[0][0]:
@@ -113,11 +113,11 @@ class Poly:
         return None
 
     def atoms(self) -> set[Atom]:
-        """The atoms of its monomials, without what those are made of."""
+        """Return the atoms of the monomials, without the atoms in their arguments."""
         return {atom for monomial, _ in self.terms for atom in monomial}
 
     def symbols(self) -> frozenset[Atom]:
-        """All symbols in it, at any depth."""
+        """Return all symbols in the polynomial, at any depth."""
         if self._symbols is None:
             found = frozenset(s for atom in self.atoms() for s in atom.symbols())
             object.__setattr__(self, "_symbols", found)
@@ -147,19 +147,19 @@ def _from(terms: Mapping[Monomial, int]) -> Poly:
 
 
 def poly(value: Poly | int) -> Poly:
-    """Lift an integer."""
+    """Convert an integer to a polynomial."""
     if isinstance(value, Poly):
         return value
     return Poly((((), int(value)),)) if value else Poly(())
 
 
 def atom(symbol: Atom | str) -> Poly:
-    """The polynomial that is one atom; a string names a symbol."""
+    """Return the polynomial that consists of one atom; a string names a symbol."""
     return Poly((((Atom(symbol) if isinstance(symbol, str) else symbol,), 1),))
 
 
 def product(factors: Iterable[Poly]) -> Poly:
-    """The product (1 for none)."""
+    """Return the product of the factors (1 for none)."""
     return reduce(lambda a, b: a * b, factors, poly(1))
 
 
@@ -168,7 +168,7 @@ def _leading(p: Poly) -> tuple[Monomial, int]:
 
 
 def multiple_of(monomial: Monomial, factors: Monomial) -> Monomial | None:
-    """What is left of ``monomial`` without ``factors``, or ``None`` where they are not in it."""
+    """Return ``monomial`` without ``factors``, ``None`` if it does not contain them all."""
     rest = list(monomial)
     for factor in factors:
         if factor not in rest:
@@ -178,7 +178,7 @@ def multiple_of(monomial: Monomial, factors: Monomial) -> Monomial | None:
 
 
 def divide(numerator: Poly, denominator: Poly) -> Poly | None:
-    """The quotient where it is exact, or ``None`` (one that is not found is not refuted)."""
+    """Return the exact quotient, ``None`` if none is found (one may still exist)."""
     result, rest = poly(0), numerator
     monomial, coefficient = _leading(denominator)
     for _ in range(16):
@@ -194,7 +194,7 @@ def divide(numerator: Poly, denominator: Poly) -> Poly | None:
 
 
 def isolated(equation: Poly, unknown: Atom) -> Poly | None:
-    """The value of ``unknown`` that makes ``equation`` zero, where it occurs linearly."""
+    """Solve ``equation`` = 0 for ``unknown``; return ``None`` if it does not occur linearly."""
     factor = rest = Poly(())
     for monomial, coefficient in equation.terms:
         others = tuple(a for a in monomial if a != unknown)

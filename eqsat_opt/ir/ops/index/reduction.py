@@ -31,7 +31,7 @@ Attrs = Mapping[str, Any]
 
 
 def _over(kind: ReduceKind, x: IndexTensor, axes: Sequence[int], index: Sequence[Poly]) -> Scalar:
-    """``x`` reduced over ``axes``; ``index`` has all axes, those of ``axes`` are not looked at."""
+    """Reduce ``x`` over ``axes``; ``index`` has all axes, but those of ``axes`` are ignored."""
 
     def element(k: Sequence[Poly]) -> Scalar:
         place = dict(zip(axes, k, strict=True))
@@ -50,7 +50,7 @@ def _minus(a: Scalar, b: Scalar) -> Scalar:
 
 
 def reduction(kind: ReduceKind, *, mean: bool = False) -> IndexFn:
-    """A reduction over ``axes``, kept with extent 1 where ``keepdims``."""
+    """Return the index function of a reduction; ``keepdims`` keeps axes with extent 1."""
 
     def index_fn(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
         (x,) = operands
@@ -87,7 +87,7 @@ def _softmax_axis(x: IndexTensor, attrs: Attrs) -> int:
 
 
 def softmax(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
-    """exp(x) over its sum along ``axis``."""
+    """Return exp(x) divided by its sum along ``axis``."""
     (x,) = operands
     axis, raised = _softmax_axis(x, attrs), _exponential(x)
     return IndexTensor(
@@ -97,7 +97,7 @@ def softmax(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTenso
 
 
 def log_softmax(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
-    """X minus the logarithm of the sum of exponentials along ``axis``."""
+    """Return x minus the logarithm of the sum of exponentials along ``axis``."""
     (x,) = operands
     axis, raised = _softmax_axis(x, attrs), _exponential(x)
 
@@ -116,7 +116,7 @@ def _centred(x: IndexTensor, axes: Sequence[int]) -> IndexTensor:
 
 
 def _normal(x: IndexTensor, axes: Sequence[int], epsilon: Scalar) -> IndexTensor:
-    """``x`` over the root of its mean square plus epsilon."""
+    """Return ``x`` divided by the root of its mean square plus epsilon."""
 
     def square(index: Sequence[Poly]) -> Scalar:
         element = x.at(index)
@@ -133,7 +133,7 @@ def _normal(x: IndexTensor, axes: Sequence[int], epsilon: Scalar) -> IndexTensor
 def _affine(
     x: IndexTensor, normal: IndexTensor, parameters: Operands, premises: Premises
 ) -> IndexTensor:
-    """Scale and shift that broadcast to the shape of ``x``."""
+    """Apply a scale and a shift that broadcast to the shape of ``x``."""
     for parameter in parameters:
         require(parameter.rank <= x.rank, "a parameter has more axes than the data")
         extents = x.shape[x.rank - parameter.rank :]
@@ -158,13 +158,13 @@ def _axes(x: IndexTensor, attrs: Attrs) -> list[int]:
 
 
 def center(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
-    """Less the mean over ``axes``."""
+    """Return the operand minus its mean over ``axes``."""
     (x,) = operands
     return _centred(x, _axes(x, attrs))
 
 
 def root_mean_square(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
-    """Over the root of the mean square over ``axes`` plus epsilon."""
+    """Return the operand divided by the root of its mean square over ``axes`` plus epsilon."""
     (x,) = operands
     return _normal(x, _axes(x, attrs), attrs["epsilon"])
 
@@ -176,14 +176,14 @@ def _trailing(x: IndexTensor, attrs: Attrs) -> list[int]:
 
 
 def layer(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Layer normalisation over the axes from ``axis`` on."""
+    """Return the layer normalisation over the axes from ``axis`` on."""
     x = operands[0]
     axes = _trailing(x, attrs)
     return _affine(x, _normal(_centred(x, axes), axes, attrs["epsilon"]), operands[1:], premises)
 
 
 def rms(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """The same without centring."""
+    """Return the layer normalisation without centring, over the axes from ``axis`` on."""
     x = operands[0]
     axes = _trailing(x, attrs)
     return _affine(x, _normal(x, axes, attrs["epsilon"]), operands[1:], premises)
@@ -199,7 +199,7 @@ def _channels(operands: Operands, premises: Premises) -> IndexTensor:
 
 
 def batch(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Batch normalisation with given statistics."""
+    """Return the batch normalisation with given statistics."""
     x = _channels(operands, premises)
 
     def at(index: Sequence[Poly]) -> Scalar:
@@ -211,7 +211,7 @@ def batch(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
 
 
 def instance(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
-    """Normalisation of every channel of every sample."""
+    """Return the normalisation of every channel of every sample."""
     x = _channels(operands, premises)
     axes = list(range(2, x.rank))
     require(bool(axes), "no spatial axis")

@@ -1,8 +1,8 @@
 """Index semantics of tensors: one element as a term over the elements of the operands.
 
-An operator's ``index_fn`` says for every output index which expression of operand elements stands
-there, at symbolic extents; ``eval_fn`` says the same by computing it. Terms are plain data: the
-prover brings them into a normal form, the tests evaluate them against ``eval_fn``.
+An operator's ``index_fn`` maps every output index, at symbolic extents, to an expression of operand
+elements; ``eval_fn`` defines the same values by computing them. Terms are plain data: the prover
+normalises them, the tests evaluate them and compare them with ``eval_fn``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = [
 
 
 class Unindexed(Exception):
-    """An operator, or this use of it, has no index semantics; it says nothing about its type."""
+    """An operator, or this use of it, has no index semantics; its types may still be valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ class Constant:
 
 
 NAMED = "Named"
-"""Whether an index, modulo an extent, names a place: a truth of the place, the extent and it."""
+"""Whether an index, modulo an extent, is a place: a function of place, extent and index."""
 
 Sign = Literal["unknown", "positive", "nonnegative", "negative"]
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A number that is an attribute, and what is known of its sign."""
+    """A numeric attribute with a known or unknown sign."""
 
     name: str
     sign: Sign = "unknown"
@@ -112,7 +112,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Inverse:
-    """1 / operand."""
+    """The reciprocal, 1 / operand."""
 
     operand: Scalar
 
@@ -128,7 +128,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``then`` where the condition on indices holds, else ``otherwise``."""
+    """A choice: ``then`` where the condition on indices holds, else ``otherwise``."""
 
     condition: Formula
     then: Scalar
@@ -142,7 +142,7 @@ ReduceKind = Literal["sum", "max", "min"]
 class Reduce:
     """The sum or the extremum over index variables with their extents, where a condition holds.
 
-    Over nothing a sum is 0 and an extremum the least or greatest number there is.
+    Over an empty set a sum is 0, and an extremum the least or greatest number there is.
     """
 
     kind: ReduceKind
@@ -178,15 +178,15 @@ class IndexTensor:
 
 @dataclass
 class Premises:
-    """What well-typed operands satisfy, collected while index functions are applied."""
+    """Conditions that well-typed operands satisfy, collected while index functions are applied."""
 
     formulas: list[Formula] = field(default_factory=list)
 
     def require(self, *formulas: Formula) -> None:
-        """Add what the operator's typing demands.
+        """Add conditions that the operator's typing demands.
 
         Raises:
-            IllTyped: it never holds.
+            IllTyped: a condition never holds.
         """
         for formula in formulas:
             if formula == any_of():
@@ -195,27 +195,29 @@ class Premises:
                 self.formulas.append(formula)
 
     def same(self, left: Poly | int, right: Poly | int) -> None:
-        """Demand that two extents are equal."""
+        """Add the condition that two extents are equal."""
         self.require(equal(left, right))
 
 
 IndexFn = Callable[[Sequence[IndexTensor], Mapping[str, Any], Premises], IndexTensor]
-"""Operands, attributes (:class:`Poly`, tuples of them, strings, numbers as :class:`Scalar`) and
-premises to extend, to the result; raises :class:`IllTyped` or :class:`Unindexed`."""
+"""A function from operands, attributes (:class:`Poly`, tuples of them, strings, numbers as
+:class:`Scalar`) and premises, which it extends, to the result; it raises :class:`IllTyped` or
+:class:`Unindexed`.
+"""
 
 _fresh = itertools.count()
 
 
 def bound(name: str) -> Atom:
-    """A new index variable; names are in the order of their making, whenever it begins."""
+    """Return a new index variable; names sort in the order of creation."""
     return Atom(f"{name}'{next(_fresh):09}")
 
 
 def literal(value: Poly) -> int:
-    """An attribute that must be an integer here.
+    """Return an attribute that must be an integer here.
 
     Raises:
-        Unindexed: it is symbolic.
+        Unindexed: the attribute is symbolic.
     """
     known = poly(value).constant
     if known is None:
@@ -229,7 +231,7 @@ def reduce_over(
     body: Callable[[Sequence[Poly]], Scalar],
     where: Callable[[Sequence[Poly]], Formula] = lambda _: TRUE,
 ) -> Scalar:
-    """Reduce ``body`` over new index variables; one of extent 1 is 0."""
+    """Reduce ``body`` over new index variables; a variable of extent 1 is replaced by 0."""
     variables = [(bound("k"), extent) for extent in extents]
     index = [poly(0) if extent.constant == 1 else atom(v) for v, extent in variables]
     kept = tuple(pair for pair in variables if pair[1].constant != 1)
@@ -237,7 +239,7 @@ def reduce_over(
 
 
 def broadcast_extents(shapes: Sequence[Sequence[Poly]], premises: Premises) -> tuple[Poly, ...]:
-    """The shape of operands that broadcast as in ONNX, and the premise that they do."""
+    """Return the shape of operands that broadcast as in ONNX, and add the premise that they do."""
     rank = max(map(len, shapes))
     result = []
     for axis in range(-rank, 0):
@@ -250,7 +252,7 @@ def broadcast_extents(shapes: Sequence[Sequence[Poly]], premises: Premises) -> t
 
 
 def aligned(operand: IndexTensor, shape: Sequence[Poly], index: Sequence[Poly]) -> Scalar:
-    """The element of ``operand`` that meets ``index`` of the broadcast ``shape``."""
+    """Return the element of ``operand`` at ``index`` of the broadcast ``shape``."""
     skipped = len(shape) - operand.rank
     return operand.at(
         [
@@ -263,7 +265,7 @@ def aligned(operand: IndexTensor, shape: Sequence[Poly], index: Sequence[Poly]) 
 
 
 def elementwise(combine: Callable[[Sequence[Scalar], Mapping[str, Any]], Scalar]) -> IndexFn:
-    """The index function of an operator that computes each element on its own."""
+    """Return the index function of an operator that computes each element separately."""
 
     def index_fn(
         operands: Sequence[IndexTensor], attrs: Mapping[str, Any], premises: Premises
@@ -277,13 +279,13 @@ def elementwise(combine: Callable[[Sequence[Scalar], Mapping[str, Any]], Scalar]
 
 
 def called(function: str) -> IndexFn:
-    """The index function of a scalar function without a definition of its own."""
+    """Return the index function of a scalar function without a definition of its own."""
     return elementwise(
         lambda args, attrs: Call(function, tuple(sorted(attrs.items())), tuple(args))
     )
 
 
 def conjunction(formulas: Sequence[Formula]) -> tuple[Formula, ...]:
-    """The conjuncts of all formulas."""
+    """Return the conjuncts of all formulas."""
     joined = all_of(*formulas)
     return joined.parts if isinstance(joined, AllOf) else (joined,)

@@ -1,7 +1,7 @@
-"""What index functions say of extents: the ranks that an operator takes, and the shape it makes.
+"""Signatures from index functions: the ranks that an operator takes, and the shape it makes.
 
-An index function is applied to operands of every rank with a symbol for every extent. So whoever
-needs to know how an operator constrains shapes reads it from the definition.
+An index function is applied to operands of every rank with a symbol for every extent. So the
+constraints that an operator puts on shapes are read from its definition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from eqsat_opt.ir.ops.index.scalars import (
 __all__ = ["HIGHEST", "Signature", "functions_of", "ranks_of", "signature", "signatures"]
 
 HIGHEST = 7
-"""Ranks up to which operands are tried."""
+"""Highest rank of operands that is tried."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Signature:
 
     Attributes:
         operands: extents of the operands.
-        attrs: as the index function took them.
-        premises: what holds where the operator is defined.
+        attrs: attributes as the index function took them.
+        premises: conditions that hold where the operator is defined.
         result: extents of the result.
     """
 
@@ -55,11 +55,11 @@ class Signature:
 
 
 def signature(op: Op, operands: Sequence[Sequence[Poly]], attrs: Mapping[str, Any]) -> Signature:
-    """The operator at operands with these extents and attributes.
+    """Return the signature of an operator at operands with these extents and attributes.
 
     Raises:
-        IllTyped: it is defined at none.
-        Unindexed: it has no index function, or none where attributes are symbols.
+        IllTyped: the operator is not defined at such operands.
+        Unindexed: the operator has no index function, or none for symbolic attributes.
     """
     premises = Premises()
     result = _indexed(op, operands, attrs, premises)
@@ -82,13 +82,13 @@ def _tensor(name: str, shape: Sequence[Poly]) -> IndexTensor:
 
 @cache
 def signatures(name: str, operands: int) -> tuple[Signature, ...]:
-    """The operator at operands of all ranks that it takes.
+    """Return the signatures of an operator at operands of all ranks that it takes.
 
-    Attributes are symbols of their names, but for axes and for those with few values, of which each
-    is tried; the extent of axis j of operand i is the symbol ``di_j``.
+    An attribute is a symbol of its name, except for axes and for attributes with few values, where
+    each value is tried; the extent of axis j of operand i is the symbol ``di_j``.
 
     Raises:
-        Unindexed: it has no index function, or an attribute that is a list.
+        Unindexed: the operator has no index function, or an attribute that is a list.
     """
     op, found = get_op(name), []
     for ranks in itertools.product(range(HIGHEST + 1), repeat=operands):
@@ -102,7 +102,7 @@ def signatures(name: str, operands: int) -> tuple[Signature, ...]:
 
 
 def _attributes(op: Op, rank: int, axes: Sequence[Poly] = ()) -> Iterator[dict[str, Any]]:
-    """Those of :func:`signatures`; sets of axes are ``axes``, if that is not empty."""
+    """Yield the attributes of :func:`signatures`; a set of axes is ``axes``, unless empty."""
     options: list[Sequence[Any]] = []
     for key, kind in op.attrs.items():
         if key in op.choices:
@@ -124,7 +124,7 @@ def _attributes(op: Op, rank: int, axes: Sequence[Poly] = ()) -> Iterator[dict[s
 
 @cache
 def functions_of(name: str) -> frozenset[str]:
-    """The scalar functions that an element of the result is computed by, as far as that is told."""
+    """Return the scalar functions that compute an element of the result, as far as known."""
     op = get_op(name)
     for ranks in itertools.product((4, 1), repeat=op.arity[0]):
         shapes = [[atom(Atom(f"d{i}_{j}")) for j in range(rank)] for i, rank in enumerate(ranks)]
@@ -154,7 +154,7 @@ def _functions(term: Scalar) -> Iterator[str]:
 
 
 def ranks_of(name: str, operands: int) -> frozenset[tuple[int, ...]]:
-    """Ranks of the operands, the last of them that of the result; empty if nothing tells them."""
+    """Return the possible ranks of the operands and, last, of the result; empty if unknown."""
     try:
         told = signatures(name, operands)
     except Unindexed:

@@ -1,4 +1,4 @@
-"""What lies beyond the ends of a tensor, made of what lies within."""
+"""Padding of a tensor with its own elements: reflected, repeated from the edge, or wrapped."""
 
 from __future__ import annotations
 

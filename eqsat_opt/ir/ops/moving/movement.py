@@ -40,7 +40,7 @@ def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
             same and all(i == axis or d == first.shape[i] for i, d in enumerate(operand.shape)),
             "concat of {} and {}",
             first,
-            operand,  # all of them would take squared time to write
+            operand,  # to print all of them would take quadratic time
         )
         total = total + operand.shape[axis]
     return TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
@@ -194,14 +194,14 @@ def _gather_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _gather(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """Indices beyond the ends, which ONNX leaves undefined, are taken modulo the extent."""
+    """Take elements at indices; those out of range, undefined in ONNX, count modulo the extent."""
     data, indices = operands
     axis = attrs["axis"]
     return np.take(data, _whole(indices) % data.shape[axis], axis=axis)  # type: ignore[no-any-return]
 
 
 def _whole(numbers: Array) -> Array:
-    """Indices as integers, whatever numbers they were computed in."""
+    """Convert indices to integers, whatever numbers they were computed in."""
     if numbers.dtype.kind in "iu":
         return numbers
     if numbers.dtype == object:

@@ -1,7 +1,7 @@
-"""Elements read from places that other tensors name, or written there.
+"""Elements that are read from, or written to, indices that other tensors hold.
 
-A place below 0 counts from the end. One that lies beyond either end is refused by runtimes; here it
-is taken modulo the extent, so that all of them have a meaning.
+An index below 0 counts from the end. Runtimes refuse an index beyond either end; here it is taken
+modulo the extent, so that all indices have a meaning.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _PLACES = ("int32", "int64")
 
 
 def _within(inner: Sequence[Dim], outer: Sequence[Dim]) -> bool:
-    """Whether no extent is known to be larger than the other."""
+    """Return whether no extent of ``inner`` is known to be larger than that of ``outer``."""
     pairs = zip(inner, outer, strict=True)
     return all(isinstance(i, SymDim) or isinstance(o, SymDim) or i <= o for i, o in pairs)
 
 
 def _may_equal(one: Sequence[Dim], other: Sequence[Dim]) -> bool:
-    """Whether shapes are equal, or symbols leave it open."""
+    """Return whether shapes are equal, or may be equal at some values of their symbols."""
     return len(one) == len(other) and _within(one, other) and _within(other, one)
 
 
@@ -53,7 +53,7 @@ def _elements(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arr
 
 
 def _along(places: Array, x: Array, axis: int) -> tuple[Array, ...]:
-    """The index of the elements that ``places`` names along ``axis``."""
+    """Return the NumPy index of the elements at ``places`` along ``axis``."""
     index = list(np.ogrid[tuple(map(slice, places.shape))])
     index[axis] = places % x.shape[axis]
     return tuple(index)
@@ -72,7 +72,7 @@ define(
 
 
 def _slices(x: TensorType, places: TensorType, batch: int) -> tuple[Dim, ...]:
-    """The shape of what one place names."""
+    """Return the shape of the slice at one index."""
     require(
         places.dtype == "int64" and places.rank > batch and x.rank > batch, "{} of {}", places, x
     )
@@ -97,7 +97,7 @@ def _nd(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 def _at(places: Array, x: Array, batch: int) -> tuple[Array, ...]:
-    """The index of the slices that ``places`` names behind the first ``batch`` axes."""
+    """Return the NumPy index of the slices at ``places``, after the first ``batch`` axes."""
     rank = places.ndim - 1
     own = [
         np.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(rank)])
@@ -119,12 +119,12 @@ define(
 )
 
 _COMBINED = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
-"""What is done to an element that another one is written over, but for ``none``."""
+"""Functions that combine an element with the one written over it; ``none`` has no function."""
 _REDUCTIONS = ("none", *_COMBINED)
 
 
 def _written(x: Array, index: tuple[Array, ...], updates: Array, reduction: str) -> Array:
-    """Write elements at places; of several writes to one place the last counts, or all do."""
+    """Write elements at indices; several writes to one index are combined, or the last counts."""
     result = x.copy()
     if reduction == "none":
         result[index] = updates
@@ -185,7 +185,7 @@ def _reversed_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _reversed(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """Reverse the first elements of each row; those behind the length stay in place."""
+    """Reverse the first elements of each row; those after the length stay in place."""
     x, lengths = operands
     parts = np.moveaxis(x, (attrs["batch_axis"], attrs["time_axis"]), (0, 1))
     ends = np.clip(lengths, 0, parts.shape[1])[:, None]

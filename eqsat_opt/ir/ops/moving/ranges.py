@@ -1,4 +1,4 @@
-"""Numbers in equal steps, as many as a size says."""
+"""Vectors of numbers in equal steps, of a given length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """Add one step after the other, as runtimes round; the limit only gives their number."""
+    """Add one step after the other, as runtimes round; the limit only sets the length."""
     first, _, step = (operand.reshape(1) for operand in operands)
     (size,) = attrs["shape"]
     if domain.name == "float":

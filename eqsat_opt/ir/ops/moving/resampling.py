@@ -1,6 +1,6 @@
-"""Images of another size: the nearest pixels, or weighted means of those around.
+"""Resizing of images: the nearest pixels, or weighted means of neighbouring pixels.
 
-Positions and weights are computed in float32, as runtimes do, so that a position between two pixels
+Positions and weights are computed in float32, as in runtimes, so that a position between two pixels
 falls on the same side.
 """
 
@@ -19,10 +19,12 @@ __all__ = ["COORDINATES", "scaled"]
 
 _F = np.float32
 _EXACT = 1 << 8
-"""Products of sizes and quotients of numbers up to this do not round."""
+"""Bound up to which products of sizes and quotients of numbers do not round."""
 
 Positions = Callable[[Array, int, int, np.float32], Array]
-"""Of a pixel of the result, the sizes before and after, and their ratio: where it comes from."""
+"""A function from the index of a result pixel, the sizes before and after, and their ratio to the
+position in the original image.
+"""
 
 
 def _half_pixel(index: Array, _before: int, _after: int, scale: np.float32) -> Array:
@@ -48,7 +50,7 @@ COORDINATES: Mapping[str, Positions] = {
         (index + _F(0.5)) / scale
     ),
 }
-"""By the name of ONNX."""
+"""Coordinate transformations by their names in ONNX."""
 
 
 _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
@@ -57,11 +59,11 @@ _ROUNDINGS: Mapping[str, Callable[[Array], Array]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-"""By the name of ONNX."""
+"""Rounding modes by their names in ONNX."""
 
 
 def scaled(size: Dim, scale: Fraction) -> Dim:
-    """A size times a scale, in float32, and rounded down.
+    """Multiply a size by a scale, in float32, and round down.
 
     Raises:
         IllTyped: the size is a symbol, and a product with this scale may round.
