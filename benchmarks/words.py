@@ -64,8 +64,8 @@ def _begins_with_verb(node: ast.AST) -> bool:
     """
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
-    marks = _decorators(node)
-    return not re.search(r"property|\brule\b|\brewrite\b|\bequation\b|setter|overload", marks)
+    exempt = r"property|\brule\b|\b_law\b|\brewrite\b|\bequation\b|setter|overload"
+    return not re.search(exempt, _decorators(node))
 
 
 def _documented(tree: ast.Module) -> Iterator[tuple[ast.AST, int, str]]:

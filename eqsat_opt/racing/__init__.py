@@ -1,3 +1,3 @@
-"""Races models against each other, and judges what a race shows."""
+"""Races of models against each other, and verdicts on them."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Which rules broke the model? The search is repeated with fewer and fewer of them."""
+"""Delta debugging: the rules that broke a model, found by searches with fewer and fewer rules."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = ["Accusation", "accuse", "find_guilty"]
 
 @dataclass(frozen=True)
 class Accusation:
-    """Who is to blame.
+    """The rules to blame for a wrong candidate.
 
     Attributes:
-        guilty: the rules that make outputs differ, none of which can be spared; empty if none was
+        guilty: the rules that make outputs differ, none of which can be left out; empty if none was
             found.
-        text: as a sentence, with what to do.
+        text: the finding as a sentence, with advice.
     """
 
     guilty: tuple[Rule, ...]
@@ -57,17 +57,17 @@ def accuse(
     """Name the rules that made the outputs differ.
 
     Args:
-        graph: what was searched.
+        graph: the graph that was searched.
         wrong: candidates that compute something else; rules that made a part of them are
             suspected before all others.
-        rules: what the search read.
-        search: how it was done.
-        terms: how outputs are compared.
-        reference: of the original.
-        staging: of the model.
-        deadline: when to give up; a search that has begun is ended.
-        selection: of the rules, as the user wrote it, to say how to leave one out.
-        backends: that run kernels of the candidates, beside the one that runs the original.
+        rules: the rules of the search.
+        search: options of the search.
+        terms: terms on which outputs are compared.
+        reference: outputs of the original.
+        staging: stages models for sessions.
+        deadline: when to give up; a search that has begun is completed.
+        selection: the user's selection of rules, for advice on leaving one out.
+        backends: backends that run kernels of the candidates, besides the original's.
     """
     session, terms = terms.session(), replace(terms, deadline=deadline)
     # The same prices choose the same graphs; measuring again would only take time.
@@ -95,7 +95,7 @@ def accuse(
             if folding_s(candidate.constants.values()) + terms.bulk_s > deadline.left_s:
                 raise OutOfTime
             model = staging.of(export_model(candidate))
-            # What does not run is not what is looked for here.
+            # Only wrong outputs count here, so a model that does not run is passed over.
             with suppress(RuntimeFailed):
                 found_differences = differences(
                     reference,
@@ -133,7 +133,7 @@ def accuse(
     if len(guilty) == 1:
         remedy = f"leave it out with --rules {selection},-{names_text}"
         equation = str(guilty[0])
-        # With operators that ONNX does not have it would tell nothing.
+        # An equation with operators that ONNX does not have would not help the user.
         told = f": {equation}" if equation == plain_kernel(equation) else ""
         return Accusation(guilty, f"rule {names_text} is guilty{told}; {remedy}")
     remedy = f"leave one out with --rules {selection},-NAME"
@@ -155,16 +155,16 @@ def _without_guilty(is_wrong_alone: bool, reference: Reference, involved: str) -
 def find_guilty(
     rules: Sequence[Rule], is_wrong: Callable[[Sequence[Rule]], bool]
 ) -> tuple[Rule, ...]:
-    """Rules that make the result wrong, none of which can be spared.
+    """Find rules that make the result wrong, none of which can be left out.
 
-    They are several where a wrong rule shows only through what others make of it.
+    There are several where a wrong rule shows only through the results of others.
 
     Args:
         rules: in the order in which they are added.
         is_wrong: repeats the whole search with a subset and compares outputs.
 
     Returns:
-        Nothing if the model is wrong without any rule, or right with all of them.
+        The rules; none if the model is wrong without any rule, or right with all rules.
     """
     if is_wrong([]) or not is_wrong(rules):
         return ()

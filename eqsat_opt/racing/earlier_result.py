@@ -1,9 +1,9 @@
-"""What an earlier run wrote to the same file: whether it may race again, and what it had shown.
+"""The result of an earlier run in the same file: whether it may race again, and had won before.
 
-A result records where it came from: a digest of the model that was given, of the rules and of the
-numerics class. Where these are the same, it is as good a candidate as any of today's, once it has
-passed the same check. The record is no signature: whoever edits a file can copy it, which is why
-the check never trusts it.
+A result records its origin: a digest of the model that was given, of the rules and of the numerics
+class. Where these are the same, it is as good a candidate as those of this run, once it has passed
+the same check. The record is no signature: anybody who edits a file can copy it, which is why the
+check never trusts it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WON: tuple[Status, ...] = ("improved", "improved_with_option", "kept")
 
 
 _READINGS = 3
-"""Of the weights, until an earlier result can race: to load it, to know it, and to compare it."""
+"""Passes over the weights before an earlier result races: to load, identify and compare it."""
 
 
 def _no_time(name: str) -> str:
@@ -61,9 +61,9 @@ class Previous:
     """A result of an earlier run for the same model, by the same rules.
 
     Attributes:
-        path: of its file.
-        model: as loaded.
-        graph: as imported.
+        path: path of its file.
+        model: the model in the file.
+        graph: the model as imported.
         has_won: whether it had won a race when it was written.
     """
 
@@ -73,19 +73,19 @@ class Previous:
     has_won: bool
 
     def name_among(self, candidates: Mapping[str, onnx_ir.Model]) -> str:
-        """Under which name it races: that of the candidate that is the same, or one of its own."""
+        """Return the name under which it races: that of an equal candidate, or its own."""
         same = (name for name, model in candidates.items() if _is_same(self.model, model))
         return next(same, PREVIOUS)
 
 
 @dataclass(frozen=True)
 class Joined:
-    """What a search found, with the earlier result among the candidates.
+    """The candidates of a search, with the earlier result among them.
 
     Attributes:
         found: the candidates; the earlier result comes last.
         previous: the earlier result; ``None`` if it does not take part.
-        name: under which it races.
+        name: name under which it races.
         note: why it does not take part, as a sentence; empty if there is nothing to say.
     """
 
@@ -100,7 +100,7 @@ class Joined:
         return self.name if self.previous is not None and self.previous.has_won else ""
 
     def is_written(self, verdict: Verdict) -> bool:
-        """Whether the file of the earlier result is what the verdict wants written."""
+        """Return whether the file of the earlier result is the one that the verdict demands."""
         if self.previous is None or not self.incumbent:
             return False
         level = level_of(self.previous.model.metadata_props.get(ORT_CONFIG, ""))
@@ -115,16 +115,16 @@ def join_previous(
     original: ModelSource,
     terms: Terms,
 ) -> Joined:
-    """Let what an earlier run wrote race again, if it still computes what the original computes.
+    """Let the result of an earlier run race again, if it computes what the original computes.
 
     Args:
-        found: what today's search found.
-        path: of a file that today's result will replace.
-        given: the model as it came.
-        origin: of today's results; called where there is a record to compare with.
-        original: the same, as the runtime loads it.
-        terms: how it is checked, which happens even where the user trusts the rules: nobody knows
-            who touched the file.
+        found: the candidates of this run.
+        path: path of a file that the result of this run will replace.
+        given: the model as given.
+        origin: returns the origin of this run's results; called if there is a record to compare.
+        original: the model as the runtime loads it.
+        terms: terms of the check. The earlier result is checked even where the user trusts the
+            rules, as the file may have been changed.
     """
     if terms.deadline.left_s < _READINGS * terms.bulk_s:
         return Joined(found, note=_no_time(os.fspath(path)))
@@ -158,26 +158,27 @@ def join_previous(
 
 
 def origin_of(model: onnx_ir.Model, rules: Iterable[Rule], numerics: str) -> str:
-    """A digest of all that decides what a result may be: the model, the rules, the numerics."""
+    """Return a digest of all that decides on possible results: model, rules and numerics class."""
     books = sorted(f"{rule.name} {rule.numerics.name} {rule}" for rule in rules)
     parts = [content_digest(model), numerics, *books]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
 def record_of(origin: str, status: Status) -> str:
-    """What a result says of itself under :data:`RECORD`."""
+    """Return the record that a result holds under :data:`RECORD`."""
     return json.dumps({"origin": origin, "status": status})
 
 
 def find_previous(
     path: str | os.PathLike[str], given: onnx_ir.Model, origin: Callable[[], str]
 ) -> tuple[Previous | None, str]:
-    """The result of an earlier run at ``path``, or a sentence that says why there is none.
+    """Return the result of an earlier run at ``path``, or a sentence on why there is none.
 
     Args:
-        path: of a file that today's result will replace.
-        given: the model as it came; where it was written before, there is nothing to say.
-        origin: called where there is something to compare with, since it reads all weights.
+        path: path of a file that the result of this run will replace.
+        given: the model as given; where the file holds just that, the sentence is empty.
+        origin: returns the origin of this run's results. It reads all weights, so it is called only
+            if there is a record to compare.
     """
     name = os.fspath(path)
     try:
@@ -199,7 +200,10 @@ def find_previous(
 
 
 def _is_same(one: onnx_ir.Model, other: onnx_ir.Model) -> bool:
-    """Whether two models hold the same; most differ in their operators, which cost no reading."""
+    """Return whether two models have the same content.
+
+    Operators are compared first: most models differ in these, and no weights have to be read.
+    """
     if [node.op_type for node in one.graph] != [node.op_type for node in other.graph]:
         return False
     return content_digest(one) == content_digest(other)

@@ -1,4 +1,4 @@
-"""Which graphs of a proposal are worth a contest: equal ones once, and never the original again."""
+"""The graphs of a proposal that are worth a contest: equal ones once, never the original again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLEAN = "clean"
 ALTERNATIVE = "alternative-"
 
 _TIE = 1e-9
-"""Relative difference of costs that is none."""
+"""Relative difference up to which costs count as equal."""
 
 
 def entrants_of(
@@ -42,18 +42,18 @@ def entrants_of(
     *,
     by_cost: bool = False,
 ) -> dict[str, Graph]:
-    """Graphs by name, the cheapest first.
+    """Return the graphs that enter a contest by name, the cheapest first.
 
     ``best`` is the extracted graph, ``clean`` the original after normalisation only,
     ``alternative-k`` the runners-up. All of them keep the limits, as predicted.
 
     Args:
-        proposal: what the search found.
+        proposal: the result of the search.
         clean: the normalised graph, which was searched.
-        imported: the graph as it came.
-        objective: what was minimised.
-        by_cost: whether the predicted cost alone decides; then what costs more than the original
-            is left out, and :func:`is_worth_writing` decides about the rest.
+        imported: the graph as imported.
+        objective: the objective that was minimised.
+        by_cost: whether the predicted cost alone decides; graphs that cost more than the original
+            are left out then, and :func:`is_worth_writing` decides about the rest.
     """
     named = {BEST: proposal.best, CLEAN: proposal.original}
     for i, other in enumerate(proposal.alternatives, start=1):
@@ -64,7 +64,7 @@ def entrants_of(
         clean.operator_counts() != imported.operator_counts()
         or _has_new_constants(clean, imported)
         or has_other_bodies(clean)
-        # The import has folded what computes shapes already.
+        # The import has already folded the nodes that compute shapes.
         or (imported.model is not None and len(clean.nodes) < _running(imported.model))
     )
     counts = clean.operator_counts()
@@ -72,7 +72,7 @@ def entrants_of(
     kept = {}
     for name, graph in named.items():
         text = structure(graph)
-        # A rule that only removes leaves no node with its name, and neither do kernels of backends.
+        # A rule that only removes nodes leaves its name on none; neither do kernels of backends.
         is_rewritten = bool(rules_used(graph)) or graph.operator_counts() != counts
         is_worth_it = not by_cost or breaks_limit or cost[name] <= cost[CLEAN]
         if name == CLEAN and breaks_limit:
@@ -91,17 +91,18 @@ def is_worth_writing(
     model: onnx_ir.Model,
     before: onnx_ir.Model,
 ) -> bool:
-    """Tell whether an entrant may be written where the predicted cost alone decides.
+    """Return whether an entrant may be written where the predicted cost alone decides.
 
-    It has to cost less than the original, or as much with fewer operators. What files tell
-    themselves, as their weights, is taken from them: a search knows the original as it is folded.
+    It has to cost less than the original, or as much with fewer operators. Metrics of a file, such
+    as the size of its weights, are taken from both files, as a search knows the original only after
+    constant folding.
 
     Args:
-        proposal: what the search found.
-        name: of the entrant.
-        objective: what was minimised.
+        proposal: the result of the search.
+        name: name of the entrant.
+        objective: the objective that was minimised.
         model: the entrant, as it would be written.
-        before: the model as it came.
+        before: the model as given.
     """
     if proposal.choice.original_breaks:
         return True
@@ -113,13 +114,13 @@ def is_worth_writing(
         return False
     if cost < original * (1 - _TIE):
         return True
-    # Names of nodes are bytes too, which whoever counts those of weights does not want.
+    # Names of nodes take bytes too, which a user who minimises those of weights does not want.
     is_larger = objective.uses(WEIGHT_BYTES) and _file_bytes(model) > _file_bytes(before)
     return _has_fewer(model, before) and not is_larger
 
 
 _COUNTED_BYTES = 1 << 30
-"""Files of larger weights are not made only to be counted."""
+"""Most bytes of weights with which a file is made only to count its bytes."""
 
 
 def _file_bytes(model: onnx_ir.Model) -> int:
@@ -127,7 +128,7 @@ def _file_bytes(model: onnx_ir.Model) -> int:
 
 
 def _told_by(model: onnx_ir.Model) -> dict[str, float]:
-    """The metrics that a file tells itself."""
+    """Return the metrics that follow from a file."""
     return {
         name: metric.of_file(model)
         for name, metric in METRICS.items()
@@ -136,7 +137,10 @@ def _told_by(model: onnx_ir.Model) -> dict[str, float]:
 
 
 def _has_fewer(model: onnx_ir.Model, before: onnx_ir.Model) -> bool:
-    """Whether a model has fewer nodes, or as many of which fewer compute anything."""
+    """Return whether a model has fewer nodes than before.
+
+    Nodes are counted with and without Identity nodes. One count has to shrink, and none may grow.
+    """
     pairs = [
         (count(model), count(before)) for count in (_running, lambda one: _running(one, "Identity"))
     ]
@@ -144,13 +148,13 @@ def _has_fewer(model: onnx_ir.Model, before: onnx_ir.Model) -> bool:
 
 
 def _running(model: onnx_ir.Model, *free: str) -> int:
-    """Nodes that run with a model, but for those of ``free`` operators."""
+    """Count the nodes that run in a model, except those of ``free`` operators."""
     counts = operator_counts(model)
     return counts.total() - sum(counts[op] for op in ("Constant", *free))
 
 
 def metrics_of(proposal: Proposal, name: str) -> dict[str, float]:
-    """Predicted totals of an entrant or of the original; empty for any other graph."""
+    """Return the predicted totals of an entrant or the original; empty for any other graph."""
     choice = proposal.choice
     if name == BEST:
         return dict(choice.metrics)
@@ -165,7 +169,10 @@ def _has_new_constants(clean: Graph, imported: Graph) -> bool:
 
 
 def has_other_bodies(graph: Graph) -> bool:
-    """Whether a node with bodies of the model is not in the graph: one entered, or all are new."""
+    """Return whether a node of the model that has bodies, such as an If, is not in the graph.
+
+    Either a branch that is known to be taken entered the graph, or the bodies are new.
+    """
     if graph.model is None:
         return False
     kept = {id(node.payload) for node in graph.nodes}
@@ -175,7 +182,7 @@ def has_other_bodies(graph: Graph) -> bool:
 
 
 def structure(graph: Graph) -> str:
-    """A text that is equal for graphs that compute in the same way, whatever the names."""
+    """Return a text that is equal for graphs that compute in the same way, whatever their names."""
     number = {name: f"i{i}" for i, name in enumerate(graph.inputs)}
     number.update({name: f"c{constant.digest}" for name, constant in graph.constants.items()})
     lines = []

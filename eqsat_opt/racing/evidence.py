@@ -1,7 +1,7 @@
-"""What the times of a race tell: who beats whom, and whether further builds would tell more.
+"""The evidence of a race: which entrant beats which, and whether further builds would show more.
 
 Noise is how far two sessions of one model differ. It shrinks with the square root of the builds, so
-a small gain that three builds cannot tell from luck may show in ten.
+a small gain that three builds cannot distinguish from luck may show in ten.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import cached_property
 
 __all__ = ["Standing", "Trial", "log_noise"]
 
-# What two identical sessions may differ by: the noise where only one build could be afforded.
+# Two identical sessions may differ by this much: the noise where there was time for one build.
 _SINGLE_BUILD_NOISE = 0.15
-# Up to here the noise is taken as it is: its own estimate from so few builds is none too good.
+# Up to this many builds the noise is not scaled down, as its estimate from so few is poor.
 _FEW_BUILDS = 3
-# How often an entrant that equals its rival may be ahead as often as a win asks for: as often as
-# one of three that are equal comes first three times in a row.
+# Probability with which an entrant that equals its rival may be ahead in as many builds as a win
+# needs: that with which a given one of three equal sessions comes first three times in a row.
 _LUCK = 1 / 27
 
 Trial = Sequence[float]
@@ -27,7 +27,7 @@ Trial = Sequence[float]
 
 
 def log_noise(pairs: Sequence[tuple[float, float]]) -> float:
-    """Root mean square of the difference between the original's two sessions, as a logarithm."""
+    """Return the root mean square difference of the original's two sessions, as a logarithm."""
     differences = [math.log(own / twin) for own, twin in pairs]
     noise = math.sqrt(statistics.fmean(d * d for d in differences))
     return max(noise, math.log1p(_SINGLE_BUILD_NOISE)) if len(pairs) < 2 else noise
@@ -35,12 +35,12 @@ def log_noise(pairs: Sequence[tuple[float, float]]) -> float:
 
 @dataclass(frozen=True)
 class Standing:
-    """An entrant against a rival over the builds that both ran.
+    """The times of an entrant against those of a rival, over the builds that both ran.
 
     Attributes:
         times: best time of the entrant in each build.
         trials: best times of the rival's sessions in each build.
-        noise: of one build, as a logarithm (see `log_noise`).
+        noise: noise of one build, as a logarithm (see `log_noise`).
         tie: gain up to which the rival keeps its place.
     """
 
@@ -77,12 +77,12 @@ class Standing:
 
     @property
     def _margin(self) -> float:
-        """What noise explains of the ratio's logarithm: two of its standard errors."""
+        """The part of the ratio's logarithm that noise explains: two of its standard errors."""
         return self.noise * math.sqrt(_FEW_BUILDS / max(_FEW_BUILDS, len(self.times)))
 
     @property
     def threshold(self) -> float:
-        """Gain that a win has to exceed: the tie margin or what noise explains."""
+        """The gain that a win has to exceed: the tie margin, or what noise explains if more."""
         return max(self.tie, math.expm1(self._margin))
 
     @property

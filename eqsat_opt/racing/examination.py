@@ -1,6 +1,7 @@
-"""The last word: do the candidates compute the same, and does one of them really run faster?
+"""The final examination: whether candidates compute the same, and whether one really runs faster.
 
-Who computes something else, or does not run where the original runs, is out; the others race.
+A candidate that computes something else, or does not run where the original runs, is dropped; the
+others race.
 """
 
 from __future__ import annotations
@@ -52,31 +53,31 @@ __all__ = [
 ]
 
 _DRAFTS = 0.1
-"""Share of the time left in which the original runs on further inputs; candidates follow it."""
+"""Share of the time left in which the original runs on further inputs, as candidates then do."""
 
 _LEAST_DRAFTS_S = 0.3
-"""Enough for all of them on a small model, however late it is."""
+"""Least seconds for further inputs, even late; a small model runs on all of them in that time."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How a contest is held.
+    """The terms of a contest.
 
     Attributes:
-        threads: per session.
+        threads: threads per session.
         numerics: class of differences that are allowed.
-        seeds: of the random inputs that are compared; none trusts the candidates.
+        seeds: seeds of the random inputs that are compared; without any, candidates are trusted.
         sizes: sets of sizes of symbolic dimensions, one at least; a win must hold on each.
         race_s: seconds for the race, at most; 0 for none.
         by_cost: whether the cheapest candidate wins without having to be faster.
-        seed: of the running order.
-        deadline: by when check and race shall have ended; what cannot be compared by then loses its
-            place.
+        seed: seed of the running order.
+        deadline: by when check and race have to end; a candidate that cannot be compared by then
+            loses its place.
         custom_ops: libraries of operators that every session loads.
-        box: where models are run to be compared; ``None`` for this process.
-        bulk_s: seconds that going through all weights takes, as loading a model does.
-        meter: that tells the energy of runs in the race; ``None`` for none.
-        precision: in which candidates compute.
+        box: sandbox in which models are run to be compared; ``None`` for this process.
+        bulk_s: seconds of one pass over all weights, such as loading a model.
+        meter: meter of the energy of runs in the race; ``None`` for none.
+        precision: precision in which candidates compute.
     """
 
     threads: int
@@ -100,25 +101,25 @@ class Terms:
 
     @property
     def open_session(self) -> OpenSession:
-        """How models are loaded to be compared; in a sandbox they end with the deadline."""
+        """The function that loads models to compare them; in a sandbox, up to the deadline."""
         return OrtSession if self.box is None else partial(self.box.open, deadline=self.deadline)
 
     def session(self, level: OptimizationLevel = "all") -> OrtOptions:
-        """How the runtime runs a model here."""
+        """Return the options under which the runtime runs a model here."""
         return OrtOptions(self.threads, level, custom_ops=self.custom_ops)
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What comparing the candidates with the original showed.
+    """The results of comparing the candidates with the original.
 
     Attributes:
-        reference: of the original; ``None`` where it does not run.
-        differences: per candidate that ran, and output.
+        reference: outputs of the original; ``None`` where it does not run.
+        differences: for each candidate that ran, its differences by output.
         refused: candidate to the reason why it does not run where the original does.
-        seconds: that it took.
+        seconds: duration of the comparison.
         obstacle: why the original does not run, as a sentence; empty if it does.
-        skipped: candidates that there was no time to compare.
+        skipped: candidates for whose comparison there was no time.
     """
 
     reference: Reference | None
@@ -138,7 +139,7 @@ class Examination:
         return {name: one for name, one in shown.items() if one is not None}
 
     def is_sound(self, name: str) -> bool:
-        """Whether a candidate may be returned."""
+        """Return whether a candidate may be returned to the user."""
         return not (
             self.obstacle or name in self.wrong or name in self.refused or name in self.skipped
         )
@@ -146,13 +147,13 @@ class Examination:
 
 @dataclass(frozen=True)
 class Contest:
-    """How it went.
+    """The outcome of a contest.
 
     Attributes:
-        verdict: what is written, and what it gains.
-        race: on the first set of sizes; ``None`` if there was none.
-        further_races: on the other sets, where somebody won on the first.
-        seconds: of the race.
+        verdict: the entrant that is written, and its gain.
+        race: the race on the first set of sizes; ``None`` if there was none.
+        further_races: the races on the other sets, if an entrant won on the first.
+        seconds: duration of the race.
         obstacle: why there was no contest, as a sentence; empty if there was one.
     """
 
@@ -177,10 +178,10 @@ _MOST_ENTRANTS = 1_000
 
 
 def _variants(graph: Graph) -> tuple[OptimizationLevel, ...]:
-    """Settings of the runtime's own optimiser that are worth racing.
+    """Return the settings of the runtime's own optimiser that are worth racing.
 
     Its fusions sometimes cost transformers time. Without them a model with DequantizeLinear is
-    computed in floats, which moves its outputs by steps.
+    computed in floats, which moves its outputs by steps, so such a model has none.
     """
     counts = graph.operator_counts()
     if counts["DequantizeLinear"]:
@@ -190,16 +191,16 @@ def _variants(graph: Graph) -> tuple[OptimizationLevel, ...]:
 
 
 def has_session_variants(graph: Graph) -> bool:
-    """Whether the original alone has rivals: itself under other settings."""
+    """Return whether the original alone has rivals, namely itself under other settings."""
     return bool(_variants(graph))
 
 
 def _settings(
     models: Mapping[str, ModelSource], graph: Graph, terms: Terms
 ) -> dict[str, OrtOptions]:
-    """How each entrant is run: as a default session does, and some under other levels as well.
+    """Return the options of each entrant: those of a default session, and for some, other levels.
 
-    A level that the original asks for is one of these: a default session does not look for it.
+    A level that the original asks for is raced too, as a default session does not look for it.
     """
     default = default_level(models[ORIGINAL])
     settings = dict.fromkeys(models, terms.session(default))
@@ -212,7 +213,10 @@ def _settings(
 
 
 def affordable(entrant_s: float, deadline: Deadline) -> int:
-    """How many entrants a race in time can have; where time is short, the cheapest take part."""
+    """Return how many entrants a race can have in time.
+
+    Where time is short, the cheapest take part.
+    """
     return max(0, int(min(deadline.left_s / max(entrant_s, 1e-6) - 1, _MOST_ENTRANTS)))
 
 
@@ -223,7 +227,7 @@ def _races(
     terms: Terms,
     incumbent: str,
 ) -> list[RaceResult]:
-    """A race for each set of sizes; the first alone, where it leaves the original in its place.
+    """Hold a race for each set of sizes, or the first only if it leaves the original in its place.
 
     Where time is short, only the first entrants take part.
 
@@ -266,7 +270,7 @@ def _races(
             open_session=terms.open_session,
         )
         if terms.box is not None:
-            terms.box.reset()  # what it holds would only lie in the way
+            terms.box.reset()  # its session is of no more use
         races.append(run(there))
     return races
 
@@ -278,15 +282,15 @@ def drafts_of(
     numerics: Numerics,
     precision: Precision = Precision.STRICT,
 ) -> Iterator[Draft]:
-    """Further sizes and designed values in turn, so that little time shows something of both.
+    """Yield drafts of further sizes and designed values in turn, so that a short time covers both.
 
     Args:
-        original: the model as it came.
+        original: the model as given.
         specs: its inputs.
         sets: sizes of the symbols of its inputs, a set for each that the user gave.
         numerics: class of differences that are allowed.
-        precision: in which candidates compute: values that are hard for float32 say nothing of
-            float16.
+        precision: precision in which candidates compute. Values that are hard for float32 show
+            nothing about float16, so they are left out there.
     """
     model = read_structure(original)
     graph = model.graph
@@ -306,11 +310,12 @@ def examine(
 
     Args:
         candidates: models by name.
-        original: the model as it came.
-        terms: how; without seeds outputs are trusted, and only what does not run is found.
+        original: the model as given.
+        terms: terms of the comparison; without seeds outputs are trusted, and only candidates that
+            do not run are found.
 
-    An original that does not run has nothing to be compared with. Where time is short, only the
-    cheapest candidates are compared, and none if there would be no time for a race.
+    If the original does not run, nothing is compared. Where time is short, only the cheapest
+    candidates are compared, and none if there would be no time for a race.
     """
     start = time.perf_counter()
 
@@ -326,7 +331,7 @@ def examine(
     specs = input_specs(original, terms.sizes[0].derived)
     named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
     try:
-        if terms.box is not None:  # what starts first tells nothing of how long a session takes
+        if terms.box is not None:  # its start must not count as the time of a session
             terms.box.wait(terms.deadline)
         began = time.perf_counter()
         reference = Reference.of(
@@ -392,10 +397,10 @@ def hold_contest(
 
     Args:
         candidates: models by name, the cheapest first.
-        original: the model as it came.
+        original: the model as given.
         graph: the original, to decide which settings of the runtime are worth a try.
-        examined: what is known of the candidates.
-        terms: how.
+        examined: the results of comparing the candidates.
+        terms: terms of the race.
         incumbent: the candidate that an earlier run wrote, and that won then; empty for none.
     """
     stays = Verdict(ORIGINAL, "unchanged")

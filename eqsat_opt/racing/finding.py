@@ -1,4 +1,4 @@
-"""Search for candidates until what is found computes what the original computes.
+"""The search for candidates, repeated until they compute what the original computes.
 
 A rule that makes a candidate wrong is named, and the search is repeated without it.
 """
@@ -49,26 +49,26 @@ _REPETITION = 0.7
 """Share of the time left that a repeated search gets; the rest is for check and race."""
 
 _ACCUSING = 0.5
-"""Share of the time left in which the guilty rule is looked for; the rest is for doing without."""
+"""Share of the time left to find the guilty rule; the rest is for a search without it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What stays the same when a search is repeated.
+    """The inputs that stay the same when a search is repeated.
 
     Attributes:
         clean: the normalised graph, which is searched.
-        imported: the graph as it came.
-        search: how to search.
-        terms: how to compare.
-        pricer: knows prices.
-        staging: of the model.
+        imported: the graph as imported.
+        search: options of the search.
+        terms: terms of the comparison.
+        pricer: returns the prices of kernels.
+        staging: stages models for sessions.
         strict: whether a wrong candidate is an error.
-        selection: of the rules, as the user wrote it.
-        stage: times the stage of a name.
+        selection: the selection of rules, as the user wrote it.
+        stage: times a stage, given its name.
         progress: called with a stage and a detail.
         faults: collects internal errors.
-        current: tells the stage that runs.
+        current: returns the name of the stage that runs.
     """
 
     clean: Graph
@@ -87,14 +87,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Found:
-    """What one search found, and what running it showed.
+    """The candidates of one search, and the results of running them.
 
     Attributes:
-        proposal: of the search.
+        proposal: the result of the search.
         entrants, exported, models: candidates by name, the cheapest first, in their three forms;
             models only where they were to be run.
-        examined: ``None`` where nothing was to be run.
-        late: candidates whose constants there was no time to compute.
+        examined: results of running the candidates; ``None`` where nothing was to be run.
+        late: candidates for whose constants there was no time.
         stages_s: seconds per stage of the search, over its repetitions.
     """
 
@@ -116,13 +116,15 @@ class Found:
 def find_candidates(
     job: Job, rules: Sequence[Rule], deadline: Deadline
 ) -> tuple[Found | None, tuple[str, ...]]:
-    """Search, and again without the rules that made a candidate wrong; what was found, warnings.
+    """Search for candidates, and again without the rules that made a candidate wrong.
 
-    Nothing is found where the search fails for a reason of ours, with rules and without.
+    Returns:
+        The candidates, and warnings. There are no candidates if the search fails by an internal
+        error, with rules and without.
 
     Raises:
         CheckFailed: a candidate is wrong, and the user is strict.
-        InternalError: a stage failed for a reason of ours, and the user is strict.
+        InternalError: a stage failed by an internal error, and the user is strict.
     """
     warnings: list[str] = []
     stages_s: Counter[str] = Counter()
@@ -162,7 +164,7 @@ def find_candidates(
 
 
 def _proposed(job: Job, rules: Sequence[Rule]) -> Proposal | None:
-    """Search with rules, and where that fails for a reason of ours without any."""
+    """Search with rules and, if that fails by an internal error, without any."""
     attempts = [(rules, "the search is repeated without rules")] if rules else []
     for allowed, consequence in (*attempts, ((), _STAYS)):
         found = job.faults.contain(
@@ -177,12 +179,12 @@ def _proposed(job: Job, rules: Sequence[Rule]) -> Proposal | None:
 
 
 def _may_have_no_answer(objective: AnyObjective) -> bool:
-    """Whether the user can have asked for what no graph keeps."""
+    """Return whether the user may have set a limit that no graph keeps."""
     return not isinstance(objective, Objective) or objective.is_limited
 
 
 def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | None:
-    """Search once; its seconds are added to ``stages_s``."""
+    """Search once, and add the seconds of its stages to ``stages_s``."""
     proposal = _proposed(job, rules)
     if proposal is None:
         return None
@@ -204,12 +206,12 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
                 "export",
                 partial(_exported, job, graph),
                 f"candidate {label!r} is dropped",
-                also=(ModelError,),  # a size that nothing computes is no matter of the user
+                also=(ModelError,),  # such as a size that nothing computes: no fault of the user
             )
             for label, graph in entrants.items()
         }
     exported = {label: model for label, model in made.items() if model is not None}
-    # The file as it came is no rival of what computes in another precision.
+    # A candidate in another precision need not beat the file as given.
     if by_cost and job.terms.precision is Precision.STRICT:
         exported = dict(_worth_writing(job, proposal, exported))
     entrants = {label: entrants[label] for label in exported}
@@ -242,13 +244,14 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
 
 
 def _exported(job: Job, graph: Graph) -> onnx_ir.Model:
-    """The model of a candidate; where nothing will run it, one that the runtime takes at least.
+    """Export a candidate as a model; if nothing will run it, check that the runtime loads it.
 
-    It looks closer at what has left a branch than at what is in one.
+    This check is for originals with branches, as the runtime examines a node that has left a branch
+    more closely than one inside.
 
     Raises:
         ModelError: a size is computed by nothing.
-        RuntimeFailed: the runtime refuses it.
+        RuntimeFailed: the runtime refuses the model.
     """
     search, terms = job.search, job.terms
     model = export_model(as_stored(graph, exact=search.exact, least=search.counts_weights))
@@ -266,8 +269,8 @@ def _has_body(node: onnx_ir.Node) -> bool:
 def _worth_writing(
     job: Job, proposal: Proposal, exported: Mapping[str, onnx_ir.Model]
 ) -> Iterator[tuple[str, onnx_ir.Model]]:
-    """The candidates that may be written where no race decides; those of no operators too."""
-    # Bodies won by themselves, and a branch that entered is an If less.
+    """Yield the candidates, even without operators, that may be written where no race decides."""
+    # New bodies have won by themselves, and a branch that entered the graph saves an If.
     is_better_inside = has_other_bodies(job.clean)
     for label, model in exported.items():
         if is_better_inside or is_worth_writing(
@@ -283,7 +286,7 @@ def _worth_writing(
 def _examined(
     job: Job, exported: Mapping[str, onnx_ir.Model], models: dict[str, ModelSource]
 ) -> Examination:
-    """Compare candidates with the original; those for which there is time become ``models``."""
+    """Compare candidates with the original, and add those that are in time to ``models``."""
     for label, value in exported.items():
         if job.terms.deadline.left_s >= job.terms.bulk_s:
             models[label] = job.staging.of(value)
@@ -309,7 +312,7 @@ def _accuse(
 
 
 def _foreign(choice: ChoiceResult, pricer: AnyPricer) -> list[str]:
-    """The backends of chosen kernels, without the one that runs the original."""
+    """Return the backends of chosen kernels, without the one that runs the original."""
     selections = (choice.best, *choice.alternatives)
     chosen = {one.backend for selection in selections for one in selection.values()}
     return [backend.name for backend in pricer.backends[1:] if backend.name in chosen]

@@ -1,6 +1,7 @@
-"""The share of the original's time that operators take which pass through as they came.
+"""The share of the original's time that is spent in operators which pass through unchanged.
 
-Nothing prices them: an e-graph holds no equations about them. So a profile of a few runs tells.
+Nothing prices these operators, as an e-graph holds no equations about them. So a profile of a few
+runs measures their share.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["time_share"]
 
 _RUNS = 3
 _OF_LEFT = 0.25
-"""Share of the time that is left which the profile may take."""
+"""Share of the time left that the profile may take."""
 
 
 def time_share(
@@ -35,18 +36,19 @@ def time_share(
     options: OrtOptions,
     deadline: Deadline,
 ) -> float | None:
-    """The share of what passes through in the time of all nodes; ``None`` where it is not known.
-
-    It is not where nodes have no names or share them, where the model does not run under the
-    profiler, or where there is no time for that.
+    """Measure the share of nodes that pass through in the time of all nodes.
 
     Args:
-        coverage: what passes through.
+        coverage: the nodes that pass through.
         model: the original.
-        original: the same, as sessions load it.
+        original: the original as sessions load it.
         reference: inputs of the original, and how long it takes.
-        options: how it is run.
-        deadline: of everything.
+        options: options of the session.
+        deadline: end of the whole run.
+
+    Returns:
+        The share. It is unknown, and ``None``, if nodes that pass through have no names or share
+        them, if the model does not run under the profiler, or if there is no time for that.
     """
     if not coverage.n_passing:
         return 0.0
@@ -60,7 +62,7 @@ def time_share(
         )
     except RuntimeFailed:
         return None
-    # A node with a subgraph is told with the nodes in there, which are told once more.
+    # The time of a node with a subgraph includes its inner nodes, which are listed once more.
     inner = {node.name or "" for node in _inner_nodes(model.graph)} - names.keys()
     outer = {name: spent for name, spent in times.items() if name not in inner}
     total = sum(outer.values())

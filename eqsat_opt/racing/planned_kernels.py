@@ -23,7 +23,7 @@ from eqsat_opt.select.rebuilding.planning import Draft
 __all__ = ["with_own_kernels"]
 
 _SHARE = 0.1
-"""Of a plan's time that a segment takes at least to be worth tuning."""
+"""Share of a plan's time that a segment takes at least to be worth tuning."""
 
 _OPTIONS = OrtOptions(threads=1, spinning=False)
 
@@ -36,12 +36,12 @@ def with_own_kernels(
     max_error: float,
     deadline: Deadline,
 ) -> Draft | None:
-    """The same plan with kernels of our own inside its sessions; ``None`` where none gains.
+    """Put kernels of our own inside the sessions of a plan; return ``None`` where none gains.
 
     Args:
         draft: the plan; its sessions run on one thread.
         opened: makes a plan ready to run.
-        trials: inputs of the model, the first of which are those that are timed.
+        trials: inputs of the model; the first are those that are timed.
         max_error: bound on the error of each result of a segment, relative to its maximum.
         deadline: segments that are not tuned by then stay as they are.
 
@@ -96,11 +96,11 @@ def _ways(
     max_error: float,
     deadline: Deadline,
 ) -> tuple[str, ...]:
-    """How each site of a segment is computed fastest."""
+    """Find the fastest way to compute each site of a segment."""
     model = segment_model(launch, values[0][0])
     names = [value.name for value in model.graph.input]
     outputs = launch.body.to_graph().outputs
-    # An output that several results share is one of the session.
+    # Results that share an output are one output of the session.
     numbers = [outputs.index(name) for name in dict.fromkeys(outputs)]
     trials = [
         (_feeds(read, names), [written[number] for number in numbers]) for read, written in values
@@ -109,5 +109,5 @@ def _ways(
 
 
 def _feeds(read: Sequence[Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """The operands that are inputs of a session, by its names for them."""
+    """Return the operands that are inputs of a session, by its names for them."""
     return {name: read[int(name[1:])] for name in names}

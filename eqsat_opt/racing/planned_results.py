@@ -37,32 +37,32 @@ PORTABLE = "portable"
 """The result as a model, in the race of plans."""
 
 _RACERS = 2
-"""Plans that race, the cheapest as simulated. Beside them races the cheapest of one launch, which
-owes nothing to how launches are timed."""
+"""Number of plans that race, the cheapest as simulated. The cheapest plan of one launch races too,
+as its price does not depend on how single launches are timed."""
 
 _PRICE_S = 0.1
-"""For which the launches of a plan run to be priced, at least."""
+"""Least seconds for which the launches of a plan run to be priced."""
 
 _RACE_S = 10.0
 
 _LEAST_RACE_S = 1.5
-"""A race that may take no longer is held in any case: without one nobody knows which is faster."""
+"""A race that takes no longer is held in any case, as nothing else shows which plan is faster."""
 
 _CHECK = 0.4
-"""Share of the time in which plans are built, compared and priced; the rest is for the race, and
-for those that are made of the cheapest."""
+"""Share of the time in which plans are built, compared and priced; the rest is for the race and
+for plans that are made from the cheapest."""
 
 _TUNING = 0.5
-"""Share of what is left then in which the cheapest get our kernels inside their sessions."""
+"""Share of the remaining time in which the cheapest plans get our kernels in their sessions."""
 
 _REFERENCE = 0.3
 """Share of the time in which the original runs on random inputs beyond the first."""
 
 _ROUNDS = 2, 7
-"""How often the launches of a plan are timed, at least and at most."""
+"""Least and largest number of times that the launches of a plan are timed."""
 
 _TIMING = 0.1
-"""Share of the time left that they may take beyond the least."""
+"""Share of the time left that timing launches may take beyond the least number of rounds."""
 
 _BUILDS, _RUNS = 2, 7
 """How often the shortest race opens a plan, and how often it runs it."""
@@ -71,28 +71,28 @@ _DRAFTS = 0.1
 """Share of the time left in which the original runs on further inputs."""
 
 _PROFILE = "xeon"
-"""Whose event costs order streams of the host."""
+"""The device profile whose event costs are taken for streams of the host."""
 
 
 @dataclass(frozen=True)
 class PlanJob:
-    """What is planned, and how plans are judged.
+    """The plans of a model, and the terms on which they are judged.
 
     Attributes:
         drafts: the plans.
-        weights: what the model stores that their recipes name.
-        original: the model as it came.
+        weights: stored tensors of the model that recipes of the plans name.
+        original: the model as given.
         portable: the result as a model; ``None`` where it is the original.
-        session: how models run here.
-        sizes: of symbolic dimensions, for which the plans are.
-        seeds: of random inputs, one at least.
+        session: options of sessions in which models run.
+        sizes: sizes of symbolic dimensions for which the plans are made.
+        seeds: seeds of random inputs, one at least.
         numerics: class of differences that plans are allowed.
         max_error: bound on the error of our kernels inside sessions, relative to the maximum of
             each result.
-        has_kernels: whether they may run there.
+        has_kernels: whether our kernels may run inside sessions.
         is_raced: whether a race decides; otherwise the simulated times do.
         strict: whether a plan that computes something else is an error.
-        deadline: of everything.
+        deadline: end of the whole run.
     """
 
     drafts: tuple[Draft, ...]
@@ -112,13 +112,13 @@ class PlanJob:
 
 @dataclass(frozen=True)
 class PlanContest:
-    """What became of the plans.
+    """The outcome of a contest of plans.
 
     Attributes:
-        draft: the best of them.
+        draft: the best plan.
         predicted_us: its simulated time, µs.
-        considered: name to simulated time, µs, of all that compute the same.
-        refused: those that do not run or compute something else, and why.
+        considered: name to simulated time, µs, of all plans that compute the same.
+        refused: plans that do not run or compute something else, and why.
         held: the race; ``None`` if there was none.
     """
 
@@ -133,8 +133,8 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
     """Build, compare, price and race plans.
 
     Raises:
-        PlanError: none of them runs here and computes what the original does.
-        CheckFailed: one computes something else, and the job is strict.
+        PlanError: no plan runs here and computes what the original does.
+        CheckFailed: a plan computes something else, and the job is strict.
     """
     judge = _Judge(job)
     tuned = _judge_all(judge)
@@ -142,7 +142,7 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
         name: price
         for name, price in judge.prices.items()
         if name not in tuned and _has_session(judge.drafts[name].plan)
-    }  # what has none, such as a plan of OpenVINO, would only take their places
+    }  # a plan without a session, such as one of OpenVINO, would only take a place
     judge.tune(_racers(tunable, judge.drafts), job.deadline.share(_TUNING))
     if not judge.prices:
         why = next(iter(judge.refused.values()), "there is none")
@@ -162,13 +162,13 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
 
 
 class _Judge:
-    """What is known of the plans of a job, and how long it took to know it.
+    """The judge of a job's plans, with their prices and the time that judging took.
 
     Attributes:
-        drafts: name to plan; those that are made on the way come in.
-        prices: name to simulated time, µs, of those that compute the same.
-        refused: name of each other to the reason.
-        judged_s: name to the seconds that it took, opening included.
+        drafts: name to plan, with those that are made by tuning.
+        prices: name to simulated time, µs, of plans that compute the same.
+        refused: name to the reason why a plan is refused.
+        judged_s: name to the seconds that judging took, opening included.
     """
 
     def __init__(self, job: PlanJob) -> None:
@@ -183,10 +183,10 @@ class _Judge:
         self._clock = processor_us if job.session.threads == 1 else None
 
     def open(self, draft: Draft) -> Executable:
-        """A plan that can run.
+        """Make a plan ready to run.
 
         Raises:
-            RuntimeFailed: it cannot, here.
+            RuntimeFailed: the plan cannot run here.
         """
         plan = draft.plan
         launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
@@ -196,7 +196,7 @@ class _Judge:
             raise RuntimeFailed(str(error)) from error
 
     def judge(self, draft: Draft) -> bool:
-        """Compare and price a plan; whether it computes something else."""
+        """Compare and price a plan; return whether it computes something else."""
         begin, job = time.perf_counter(), self.job
         try:
             executable = self.open(draft)
@@ -221,7 +221,7 @@ class _Judge:
         """Judge some plans once more, with our kernels inside their sessions, where these gain."""
         if not self.job.has_kernels or not self.job.seeds:
             return
-        # To tune one takes no less than to judge it, and what comes of it is judged as well.
+        # Tuning a plan takes no less time than judging it, and the tuned plan is judged as well.
         some = [name for name in names if 2 * self.judged_s[name] < deadline.left_s]
         for number, name in enumerate(some):
             try:
@@ -239,7 +239,7 @@ class _Judge:
                 self.judge(made)
 
     def race_s(self, names: Sequence[str]) -> float:
-        """Seconds of the shortest race of some plans with the original, its twin and the result."""
+        """Return the seconds of the shortest race: plans, the original, its twin and the result."""
         models = 2 + (self.job.portable is not None)
         opening_s = sum(self._opened_s[name] for name in names)
         runs_s = _RUNS * self.reference.run_s * len(names)
@@ -247,18 +247,19 @@ class _Judge:
 
 
 def _judge_all(judge: _Judge) -> set[str]:
-    """Judge the plans as they came, as time allows; names of those that were tuned already.
+    """Judge the given plans, as time allows; return the names of plans that were tuned already.
 
-    Where the time will not do for all, the first with a session is tuned before the others.
+    If the time is too short for all, the first plan with a session is tuned before the others are
+    judged.
 
     Raises:
-        CheckFailed: one computes something else, and the job is strict.
+        CheckFailed: a plan computes something else, and the job is strict.
     """
     job, tuned = judge.job, set[str]()
     deadline = job.deadline.share(_CHECK)
     for number, draft in enumerate(job.drafts):
         name = draft.name
-        # Others take about as long as the first.
+        # Other plans take about as long as the first.
         if judge.prices and deadline.left_s < next(iter(judge.judged_s.values())):
             judge.refused[name] = "there was no time for it"
             continue
@@ -275,7 +276,7 @@ def _judge_all(judge: _Judge) -> set[str]:
 
 
 def _race(judge: _Judge, names: Sequence[str]) -> RaceResult:
-    """Some plans beside the original, and the result as a model."""
+    """Race some plans against the original and, if it is another, the result as a model."""
     job = judge.job
     entrants: dict[str, Callable[[], Any]] = {
         ORIGINAL: partial(OrtSession, job.original, job.session)
@@ -298,12 +299,12 @@ def _race(judge: _Judge, names: Sequence[str]) -> RaceResult:
 
 
 def _ever_fewer(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """All of them, then without the last, down to the first alone."""
+    """Return all names, then all but the last, down to the first alone."""
     return (names[:count] for count in range(len(names), 0, -1))
 
 
 def _rounds(reference: Reference, deadline: Deadline) -> int:
-    """How often launches are timed, in the time left."""
+    """Return how often launches are timed in the time left."""
     least, most = _ROUNDS
     return int(max(least, min(most, _TIMING * deadline.left_s / max(reference.run_s, 1e-9))))
 
@@ -317,14 +318,14 @@ def _has_session(plan: Plan) -> bool:
 
 
 def _racers(prices: Mapping[str, float], drafts: Mapping[str, Draft]) -> list[str]:
-    """Names of the cheapest plans, and of the cheapest of one launch; the cheapest first."""
+    """Return the names of the cheapest plans, and then of the cheapest plan of one launch."""
     ranked = sorted(prices, key=prices.__getitem__)
     whole = (name for name in ranked if len(drafts[name].plan.launches) == 1)
     return list(dict.fromkeys((*ranked[:_RACERS], *islice(whole, 1))))
 
 
 def _reference(job: PlanJob) -> Reference:
-    """What the original computes on random inputs, and at the edges where plans are compared."""
+    """Run the original on random inputs and, if plans are compared, on designed ones."""
     of = partial(Reference.of, job.original, job.session, job.seeds or (0,), job.sizes.inputs)
     if not job.seeds:
         return of()
@@ -339,7 +340,7 @@ def _reference(job: PlanJob) -> Reference:
 
 
 def _difference(job: PlanJob, reference: Reference, executable: Executable) -> str:
-    """How far a plan is from the original, in words; empty if it is within its class."""
+    """Describe a difference of a plan from the original; empty if it is within its class."""
     found = differences(
         reference,
         job.original,

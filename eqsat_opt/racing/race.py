@@ -1,9 +1,10 @@
-"""The final race: original and candidates head to head, so that no result is slower than measured.
+"""The final race: original and candidates head to head, so that a claimed gain is measured.
 
-Each guard answers a measured trap: a fixed running order favours some entrants by 3–6 % (the order
-is drawn anew in each round); two sessions of one model differ by up to 15 % (sessions are rebuilt,
-and the original runs twice, so that its difference to itself shows the noise); the machine drifts
-(times are compared within a build, not across). Where noise would decide, more builds are run.
+Each precaution answers a measured trap: a fixed running order favours some entrants by 3–6 % (the
+order is drawn anew in each round); two sessions of one model differ by up to 15 % (sessions are
+rebuilt, and the original runs twice, so that its difference to itself shows the noise); the machine
+drifts (times are compared within a build, not across). Where noise would decide, more builds are
+run.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _MAX_SLOT_SAMPLES = 40
 _CALIBRATION_NS = 50_000_000
 # Longer runs bring their own data into the caches; warming up would only double their cost.
 _WARM_UP_BELOW_US = 50_000.0
-# A candidate so much slower in its first runs cannot win, and would eat the others' time.
+# A candidate that is so many times slower in its first runs cannot win, and would take up time.
 _HOPELESS = 3.0
-# Where noise would decide, the builds become so many times as many.
+# Where noise would decide, there may be so many times as many builds.
 _EXTENSION = 4
 
 
@@ -73,13 +74,13 @@ def race(
         threads: most threads that any of them uses.
         rounds: rounds per build.
         builds: how often the runners are built; at least 2.
-        seed: of the running order.
+        seed: seed of the running order.
         time_limit_s: rounds and then builds are given up to stay within it; one round is always
             run, so a model slower than this takes longer.
         extension_s: seconds beyond it for further builds while noise decides.
         tie: gain up to which the original keeps its place.
         clock: source of times.
-        meter: that tells the energy of runs; one that fails tells none.
+        meter: meter of the energy of runs; where it fails, no energy is reported.
 
     Raises:
         OptionError: the original is not among the entrants, or there are too few rounds or builds.
@@ -161,7 +162,11 @@ class _Track:
         self._meter = meter
 
     def run_build(self, rounds: int, share_s: float) -> int:
-        """Build all that are still in the race, run up to `rounds` rounds; how many were run."""
+        """Build the entrants still in the race, and run up to `rounds` rounds.
+
+        Returns:
+            The number of rounds that were run.
+        """
         deadline = self._clock.wall_ns() + round(share_s * 1e9)
         lanes = [
             lane for lane in (*self._lanes.values(), self._twin) if not lane.note and not lane.rests
@@ -192,7 +197,11 @@ class _Track:
         return done
 
     def settle(self, tie: float) -> bool:
-        """Rest who can no longer win; whether noise still decides the place of another."""
+        """Rest the entrants that can no longer win.
+
+        Returns:
+            Whether noise still decides the place of another entrant.
+        """
         open_lanes = 0
         for lane in self._lanes.values():
             if lane is self._original or lane.note or lane.rests:
@@ -232,7 +241,7 @@ class _Track:
         return Standing(lane.session_us, pairs[: len(lane.session_us)], log_noise(pairs), tie)
 
     def _built(self, lane: _Lane) -> Callable[[], object] | None:
-        """A fresh warm executable; None, with a note in its lane, if it fails."""
+        """Build a warm executable; return None, with a note in the lane, if that fails."""
         try:
             call = lane.prepare()
             rest(self._threads, self._clock)
@@ -252,7 +261,7 @@ class _Track:
         for _ in range(3):  # one interruption must not make a candidate look hopeless
             sample = take_sample(call, lane.runs, self._clock)
             lane.run_us = min(lane.run_us, sample.wall_us)
-            # Waiting for a busy machine is no work; with one thread the processor's clock tells.
+            # Waiting for a busy machine is no work; with one thread, CPU time leaves it out.
             work_us = min(sample.wall_us, sample.cpu_us) if self._threads == 1 else sample.wall_us
             lane.work_us = min(lane.work_us, max(work_us, LEAST_US))
             if self._clock.wall_ns() > deadline:
@@ -268,7 +277,7 @@ class _Track:
                 lane.note = f"left early: {slower:.1f} times slower in its first runs"
 
     def _slot(self, lane: _Lane, call: Callable[[], object]) -> float:
-        """Best time per run in one turn, µs."""
+        """Run one turn of a lane; return its best time per run, µs."""
         assert self._kind is not None
         try:
             settle(call, lane.run_us, self._threads, self._clock)
@@ -286,7 +295,7 @@ class _Track:
         return min(sample.time_us(self._kind) for sample in samples)
 
     def _energy_uj(self) -> float:
-        """What the meter shows, µJ; a meter that fails is given up."""
+        """Read the meter, µJ; a meter that fails is given up."""
         if self._meter is None:
             return 0.0
         try:
@@ -296,7 +305,7 @@ class _Track:
             return 0.0
 
     def _run_uj(self, *lanes: _Lane) -> float | None:
-        """Mean energy of a run, µJ; ``None`` where no meter told it."""
+        """Return the mean energy of a run, µJ; ``None`` where no meter measured it."""
         runs = sum(lane.n_samples * lane.runs for lane in lanes)
         if self._meter is None or not runs:
             return None

@@ -1,6 +1,6 @@
 """A race in a process of its own, where a runtime that crashes or hangs does no harm.
 
-All entrants run there, so that none has a process to itself. The models go there as files.
+All entrants run there, so that none has a process to itself. Models are passed as files.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Entrant:
     """A model, and how it is run.
 
     Attributes:
-        model: with its data inside, or a file.
-        execution: how.
+        model: the model with its data inside, or its file.
+        execution: how the model is run.
         custom_ops: libraries of operators for it.
     """
 
@@ -55,22 +55,22 @@ def hold_race(
     deadline: Deadline,
     **terms: Any,
 ) -> tuple[RaceResult, str]:
-    """Race entrants: in the sandbox where one of them needs it, otherwise here.
+    """Race entrants in the sandbox if an entrant needs it, otherwise in this process.
 
     Args:
-        entrants: by name.
+        entrants: models and how they are run, by name.
         original: name of the original.
-        feeds: inputs.
-        box: where others than onnxruntime run; ``None`` where there are none.
-        deadline: of all.
-        terms: of :func:`~eqsat_opt.racing.race.race`.
+        feeds: inputs of the models.
+        box: sandbox for runtimes other than onnxruntime; ``None`` where there are none.
+        deadline: end of the whole run.
+        terms: further arguments of :func:`~eqsat_opt.racing.race.race`.
 
     Returns:
-        The race, and why those that needed the sandbox took no part; empty if they did.
+        The race, and why entrants that needed the sandbox took no part; empty if they did.
 
     Raises:
         RuntimeFailed: the original does not run.
-        OutOfTime: the deadline struck.
+        OutOfTime: the deadline passed.
     """
     foreign = {name for name, one in entrants.items() if one.execution.runtime not in _TRUSTED}
     why = ""
@@ -98,7 +98,7 @@ def _apart(
 ) -> RaceResult:
     meter = found_meter().meter
     with Scratch() as folder:
-        files: dict[int, str] = {}  # a model that several run is written once
+        files: dict[int, str] = {}  # a model of several entrants is written once
         try:
             for one in entrants.values():
                 if id(one.model) not in files:
@@ -129,7 +129,7 @@ def _file(model: ModelSource, folder: str, number: int) -> str:
 
 
 def race_here(value: Mapping[str, Any], blobs: Sequence[bytes]) -> dict[str, Any]:
-    """The other end: hold the race in this process."""
+    """Hold a race in this process, as the sandbox does for :func:`hold_race`."""
     rest = iter(blobs)
     feeds = {name: unpacked(one, rest) for name, one in value["feeds"].items()}
     entrants = {
@@ -138,6 +138,6 @@ def race_here(value: Mapping[str, Any], blobs: Sequence[bytes]) -> dict[str, Any
     }
     meter = None
     if value["meter"]:
-        with suppress(RuntimeFailed):  # then nothing is told of energy
+        with suppress(RuntimeFailed):  # energy is not measured then
             meter = open_meter(value["meter"])
     return asdict(race(entrants, value["original"], feeds, meter=meter, **value["terms"]))

@@ -1,4 +1,4 @@
-"""How a race ended: every entrant's times, who won by which condition, and how quiet it was."""
+"""The outcome of a race: times of all entrants, the winner and its margin, and how quiet it was."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUSY_SPREAD = 0.15
 
 @dataclass(frozen=True)
 class RaceEntry:
-    """How one entrant ran; for the original over both of its twins.
+    """The times of one entrant; those of the original are of both its sessions.
 
     Attributes:
         name: name of the entrant.
@@ -54,9 +54,9 @@ class RaceResult:
     """Outcome of a race.
 
     Attributes:
-        winner: name of the fastest entrant that beats the original: whose time, times
-            `1 + threshold`, is below the original's, and which is faster than both sessions of the
-            original in at least `needed` builds. The original's, where none does.
+        winner: name of the fastest entrant that beats the original, or of the original where none
+            does. The time of such an entrant, times `1 + threshold`, is below the original's, and
+            it is faster than both sessions of the original in at least `needed` builds.
         original: name of the original.
         entries: all entrants in the order given.
         noise: root mean square of the relative difference between the original and its twin.
@@ -68,7 +68,7 @@ class RaceResult:
         rounds: rounds over all builds.
         seconds: length of the race.
         is_open: whether noise still decides some entrant's place.
-        meter: that told the energies, and what it counts; empty if there was none.
+        meter: name and scope of the meter that measured the energies; empty if there was none.
     """
 
     winner: str
@@ -87,7 +87,7 @@ class RaceResult:
 
     @classmethod
     def from_fields(cls, data: Mapping[str, Any]) -> RaceResult:
-        """Inverse of ``dataclasses.asdict``, for a race that another process held."""
+        """Restore a race that another process held, from the result of ``dataclasses.asdict``."""
         entries = {
             name: RaceEntry(**{**entry, "session_us": tuple(entry["session_us"])})
             for name, entry in data["entries"].items()
@@ -96,12 +96,12 @@ class RaceResult:
 
     @property
     def speedup(self) -> float:
-        """How many times faster the winner is than the original; 1 if the original won."""
+        """The factor by which the winner is faster than the original; 1 if the original won."""
         return 1.0 if self.winner == self.original else 1.0 / self.entries[self.winner].ratio
 
     @property
     def spread(self) -> float:
-        """How far two sessions of the original differed: (worst − best) / best."""
+        """The relative difference of the original's sessions: (worst − best) / best."""
         return self.entries[self.original].spread
 
     @property
@@ -120,17 +120,20 @@ class RaceResult:
         )
 
     def beats(self, name: str, rival: str) -> bool:
-        """Whether `name` is faster than `rival`, by the condition that holds for a win."""
+        """Return whether `name` is faster than `rival`, by the condition that holds for a win."""
         standing = self._standing(name, rival)
         return standing is not None and standing.wins
 
     def loses(self, name: str) -> bool:
-        """Whether `name` is slower than the original beyond the threshold, or did not finish."""
+        """Return whether `name` is slower than the original beyond the threshold.
+
+        An entrant that did not run to the end loses as well.
+        """
         standing = self._standing(name, self.original)
         return standing is None or standing.loses
 
     def _standing(self, name: str, rival: str) -> Standing | None:
-        """None where one did not run to the end: nothing is known of it."""
+        """Compare two entrants; return ``None`` if either did not run to the end."""
         one, other = self.entries[name], self.entries[rival]
         if one.note or other.note:
             return None
@@ -141,7 +144,7 @@ class RaceResult:
         return Standing(times[:builds], trials[:builds], math.log1p(self.noise), self.tie)
 
     def to_json(self) -> dict[str, Any]:
-        """The race as JSON values; the times of a candidate that never ran are null."""
+        """Return the race as JSON values; the times of a candidate that never ran are null."""
         data = {**asdict(self), "spread": self.spread, "is_busy": self.is_busy}
         for entry in data["entries"].values():
             for name, value in entry.items():

@@ -1,6 +1,7 @@
-"""Which settings of onnxruntime are worth a place in the race: a few runs of the whole model each.
+"""The settings of onnxruntime that are worth a place in the race, by a few runs of the whole model.
 
-A race of all of them would take too long. What seems to gain here races; who wins is decided there.
+A race of all settings would take too long. Those that seem to gain here enter the race, which
+decides.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["promising_settings"]
 _GAIN = 0.98
 _ROUNDS = 5
 _STEPS = 4
-"""Sessions that are built to try one setting, what onnxruntime makes of the model included."""
+"""Number of session builds to try one setting, including that of the optimised model."""
 
 
 def promising_settings(
@@ -40,17 +41,17 @@ def promising_settings(
     deadline: Deadline,
     clock: Clock = SYSTEM_CLOCK,
 ) -> tuple[Setting, ...]:
-    """The setting that seems fastest, and all fusions left out together that seem to cost time.
+    """Return the setting that seems fastest, and one without all fusions that seem to cost time.
 
     Each is compared with the default side by side, so that only two sessions take memory.
 
     Args:
         model: a portable model.
-        threads: to use.
+        threads: threads to use.
         custom_ops: libraries of operators.
-        feeds: inputs.
-        build_s: seconds to load it and run it for the first time.
-        deadline: settings that there is no time for are left out.
+        feeds: inputs of the model.
+        build_s: seconds to load the model and run it for the first time.
+        deadline: settings for which no time is left are left out.
         clock: source of times.
 
     Raises:
@@ -91,7 +92,7 @@ def promising_settings(
 
 
 def _chosen(settings: Sequence[Setting], ratios: Sequence[float]) -> tuple[Setting, ...]:
-    """Of settings those that gain, by their times relative to the default; at most two."""
+    """Return at most two settings that gain, by the times of all relative to the default."""
     gains = [i for i, ratio in enumerate(ratios) if ratio < _GAIN]
     if not gains:
         return ()

@@ -1,8 +1,9 @@
-"""The machine's own form of a result: made in several ways, compared with the original, and raced.
+"""The tuned form of a result for one machine: made in several ways, compared, and raced.
 
-Ways are kernels of our own inside onnxruntime, settings of onnxruntime, and other runtimes. They
-compete with the portable result, not only with the original: what gains nothing is not worth a file
-that fits one machine. A runtime that did not give what the original gives takes no part.
+The ways are kernels of our own inside onnxruntime, settings of onnxruntime, and other runtimes.
+Such forms compete with the portable result, not only with the original: one that gains nothing is
+not worth a file that fits a single machine. A runtime whose outputs differ from the original's
+takes no part.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 PORTABLE, TUNED, SUITED = "portable", "tuned", "tuned-suited"
-"""Entrants beside the original; our kernels run the last two, and other forms have other names."""
+"""Entrants besides the original. Our kernels run the last two; other forms have other names."""
 
 _RACE = 0.5
 """Share of the time that the race gets; the rest is for making forms and comparing them."""
@@ -54,7 +55,7 @@ _SETTINGS = 0.2
 """Share of the time for making forms in which settings are tried."""
 
 _KERNELS = 0.6
-"""Share of what is left then in which layers are measured, where other runtimes follow."""
+"""Share of the remaining time in which layers are measured, if other runtimes are tried next."""
 
 _RUNTIME = 0.3
 """Share of all the time left in which another runtime compiles a model and is compared."""
@@ -62,8 +63,8 @@ _RUNTIME = 0.3
 _RACE_S = 10.0
 
 _SESSIONS = 5
-"""The least tuning builds so many sessions: two of the kernels as they are, one with others, one
-for the errors, and one may fall back."""
+"""Sessions that the shortest tuning builds: two of the kernels as they are, one with others, one
+for the errors, and one for falling back."""
 
 NO_TIME = "there was no time to tune and to race it; allow more with --budget"
 
@@ -75,23 +76,23 @@ _DRAFTS = 0.1
 
 @dataclass(frozen=True)
 class TunedJob:
-    """What is tuned, and how.
+    """The result to tune, and the terms of tuning.
 
     Attributes:
-        original: the model as it came.
-        original_inside: makes the same with all its data inside.
-        portable: the result, its weights in it.
+        original: the model as given.
+        original_inside: makes the original with all its data inside.
+        portable: the result, with its weights inside.
         suited: another graph, which may be faster than the portable one once our kernels run it.
         is_original: whether the portable result is the original, and need not race it.
-        session: how models run here.
+        session: options of sessions in which models run.
         sizes: sets of sizes of symbolic dimensions, one at least; a win must hold on each.
-        seeds: of random inputs, one at least; errors are measured on all.
+        seeds: seeds of random inputs, one at least; errors are measured on all.
         numerics: class of differences that other runtimes are allowed.
         max_error: bound on the error of each output, relative to its maximum.
-        runtimes: names of those that may run the result.
+        runtimes: names of runtimes that may run the result.
         is_raced: whether a race decides; otherwise the times of the layers do, and only our kernels
             are tried.
-        deadline: of everything.
+        deadline: end of the whole run.
     """
 
     original: ModelSource
@@ -109,26 +110,27 @@ class TunedJob:
     deadline: Deadline = field(default_factory=Deadline.never)
 
     def execution(self, runtime: str, setting: Mapping[str, object] | None = None) -> Execution:
-        """By a runtime, with the threads of the job."""
+        """Return the execution by a runtime, with the threads of the job."""
         return Execution(runtime, self.session.threads, setting or {})
 
 
 @dataclass(frozen=True)
 class TunedContest:
-    """What tuning gave.
+    """The outcome of tuning.
 
     Attributes:
-        model: the content of the tuned file; ``None`` where it is no faster than the portable one.
-        why: why it is not, as a sentence without a period; empty if it is.
+        model: the content of the tuned file; ``None`` where no form is faster than the portable
+            one.
+        why: why no form is faster, as a sentence without a period; empty if one is.
         entrant: its name in the race, or that of the fastest form where none is faster.
-        execution: how it runs.
-        algorithms: name of an algorithm to how many sites it computes.
-        n_sites: how many could have been computed otherwise.
-        withdrawn: how many fell back because of their errors.
+        execution: how the tuned model runs.
+        algorithms: name of an algorithm to the number of sites that it computes.
+        n_sites: number of sites that could have been computed otherwise.
+        withdrawn: number of sites that fell back because of their errors.
         error: largest difference from the original's outputs, relative to the maximum of each.
         refused: forms that took no part in the race, and why.
-        races: of the original, the portable result and the forms, one for each set of sizes.
-        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
+        races: races of the original, the portable result and the forms, one for each set of sizes.
+        note: ways that could not be tried, and why, as a sentence without a period; else empty.
     """
 
     model: onnx.ModelProto | None = None
@@ -149,10 +151,10 @@ class _Form:
     """A way to run the result here.
 
     Attributes:
-        graph: what is run.
-        execution: how.
-        error: of its outputs, relative to the maximum of each.
-        found: what is to be told of it.
+        graph: the model that is run.
+        execution: how the model is run.
+        error: error of its outputs, relative to the maximum of each.
+        found: facts on it for the outcome.
     """
 
     graph: ModelSource
@@ -162,9 +164,9 @@ class _Form:
 
 
 def hold_tuned_contest(job: TunedJob) -> TunedContest:
-    """Make the forms of a result that its outputs allow, and race them.
+    """Make the forms of a result whose outputs are within its bounds, and race them.
 
-    A model that has none is no error: the reason is in the result.
+    A result that has no such form is no error: the outcome holds the reason.
     """
     others = [name for name in job.runtimes if name != ORT] if job.is_raced else []
     forms: dict[str, _Form] = {}
@@ -201,7 +203,10 @@ def _makers(
     box: Sandbox,
     others: Sequence[str],
 ) -> _Makers:
-    """What makes forms, by the name under which it is refused; shares count from when it begins."""
+    """Yield functions that make forms, with the names under which they are refused.
+
+    The share of time of a function begins when it is yielded.
+    """
     if job.is_raced:
         share = deadline.share(_SETTINGS)
         yield "settings", partial(_by_settings, job, reference, share)
@@ -224,7 +229,7 @@ def _makers(
 def _by_kernels(
     job: TunedJob, reference: Reference, deadline: Deadline, name: str, base: onnx.ModelProto
 ) -> dict[str, _Form]:
-    """Our kernels inside onnxruntime."""
+    """Make the form with our kernels inside onnxruntime."""
     if why := missing():
         raise NotTuned(why)
     if max(job.portable.ByteSize(), base.ByteSize()) > MOST_BYTES:
@@ -243,7 +248,7 @@ def _by_kernels(
 
 
 def _by_settings(job: TunedJob, reference: Reference, deadline: Deadline) -> dict[str, _Form]:
-    """Settings of onnxruntime that seem to gain."""
+    """Make forms with settings of onnxruntime that seem to gain."""
     settings = promising_settings(
         job.portable,
         job.session.threads,
@@ -274,12 +279,14 @@ def _by_runtime(
     *,
     deadline: Deadline,
 ) -> dict[str, _Form]:
-    """Another runtime, compared with the original as a result of ours is, and by its error.
+    """Make the form that another runtime runs.
+
+    It is compared with the original as a result of ours is, and by its error.
 
     Raises:
-        NotTuned: it computes something else.
-        RuntimeFailed: it does not run.
-        OutOfTime: the deadline struck.
+        NotTuned: the runtime computes something else.
+        RuntimeFailed: the runtime does not run the model.
+        OutOfTime: the deadline passed.
     """
     execution = job.execution(name.split()[0])
     session = box.open_by(
@@ -307,7 +314,7 @@ def _by_runtime(
 
 
 def _reference(job: TunedJob, box: Sandbox, deadline: Deadline, at_edges: bool) -> Reference:
-    """What the original computes; at the edges too, where another runtime will be tried."""
+    """Run the original, and also at edges if another runtime will be tried."""
     sizes = [one.inputs for one in job.sizes]
     of = partial(
         Reference.of,
@@ -386,7 +393,7 @@ def _raced(
 
 
 def _all_feeds(job: TunedJob, reference: Reference) -> Iterator[Feeds]:
-    """Inputs for a race at each set of sizes."""
+    """Yield the inputs of a race at each set of sizes."""
     yield reference.feeds[0]
     specs = input_specs(job.original)
     for sizes in job.sizes[1:]:
@@ -394,7 +401,7 @@ def _all_feeds(job: TunedJob, reference: Reference) -> Iterator[Feeds]:
 
 
 def _winner(races: Sequence[RaceResult], names: Sequence[str]) -> str:
-    """The fastest of those that beat the original and the portable result in all races."""
+    """Return the fastest form that beats the original and the portable result in all races."""
 
     def beats_all(name: str) -> bool:
         rivals = {ORIGINAL, PORTABLE}
@@ -431,7 +438,7 @@ def _won(job: TunedJob, name: str, form: _Form, refused: Mapping[str, str]) -> T
 
 
 def _told(refused: Mapping[str, str]) -> str:
-    """Why there is no form: what our kernels lack, and then the others."""
+    """Explain why there is no form: first for our kernels, then for other forms."""
     own = refused.get(TUNED, "")
     return own + _also(refused) if own else "; ".join(f"{k}: {v}" for k, v in refused.items())
 

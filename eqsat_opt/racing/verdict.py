@@ -1,17 +1,18 @@
-"""What is written after a race, and what may be claimed of it.
+"""The verdict after a race: the graph that is written, and the gain that may be claimed of it.
 
-By default first: a file is judged by what a default session of onnxruntime makes of it.
+Default sessions come first: a file is judged by how it runs in a default session of onnxruntime.
 
-1. Of the graphs that beat the original in a default session the fastest is written (``improved``).
-2. Where none does, but one beats it with a session option, and is not slower without, that one is
+1. If graphs beat the original in a default session, the fastest is written (``improved``).
+2. If none does, but one beats it with a session option and is not slower without, that one is
    written, with the option as advice in its metadata (``improved_with_option``). It has to beat the
    original with the same option as well, or the original is written with the advice.
-3. Where nothing wins at all, a result that was written before and won then stays, unless the race
+3. If nothing wins at all, a result that was written before and won then stays, unless the race
    shows it slower than the original (``kept``); otherwise the original is written (``unchanged``).
 
-In 1 and 2 a result that was written before also stays where it wins as well and the new one does
-not beat it. A session option is advised only where the graph with it beats the same graph without.
-To beat is always the condition of the race, and has to hold at each set of sizes.
+In 1 and 2 a result that was written before also stays if it wins as well and the new one does not
+beat it. A session option is advised only if the graph with it beats the same graph without. Whether
+one graph beats another is always decided by the condition of the race, which has to hold at each
+set of sizes.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ Status: TypeAlias = Literal["improved", "improved_with_option", "kept", "unchang
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is written, and what it gains.
+    """The entrant that is written, and its gain.
 
     Attributes:
         winner: name of the entrant that is written, without a session option.
-        status: see above; ``unmeasured`` where there was no race.
-        speedup: of a default session, the least over all sizes; 1 where the race had to show a gain
-            and did not.
+        status: the case, as listed at the module; ``unmeasured`` where there was no race.
+        speedup: speedup of a default session, the least over all sizes; 1 where the race had to
+            show a gain and did not.
         level: the graph optimisation level that is advised; empty for none.
-        session_speedup: of a session with it over a default one of the original; 1 without.
+        session_speedup: speedup of a session with the level over a default one of the original; 1
+            without a level.
     """
 
     winner: str
@@ -56,9 +58,9 @@ def decide(races: Sequence[RaceResult], *, incumbent: str = "") -> Verdict:
     """Judge races of the same entrants, one at each set of sizes.
 
     Args:
-        races: at least one; an entrant called ``name@level`` is ``name`` with a session option. Who
-            is missing from one of them does not win.
-        incumbent: the entrant that is what an earlier run wrote and that won then; empty for none.
+        races: at least one; an entrant called ``name@level`` is ``name`` with a session
+            option. An entrant that is missing from a race does not win.
+        incumbent: the entrant that an earlier run wrote and that won then; empty for none.
     """
     original = races[0].original
     names = [
@@ -112,10 +114,12 @@ def decide(races: Sequence[RaceResult], *, incumbent: str = "") -> Verdict:
 
 
 def cheapest(races: Sequence[RaceResult], candidates: Sequence[str]) -> Verdict:
-    """Whoever minimises something else than time gets the minimum, whatever the clock says.
+    """Return the verdict for the cheapest candidate, whatever its time.
+
+    It is meant for users who minimise something other than time.
 
     Args:
-        races: as for `decide`.
+        races: races as for `decide`.
         candidates: the cheapest first; the first that ran is taken.
     """
     for name in candidates:
@@ -126,12 +130,12 @@ def cheapest(races: Sequence[RaceResult], candidates: Sequence[str]) -> Verdict:
 
 
 def unraced(winner: str) -> Verdict:
-    """What is written without a race: only its predicted cost is known."""
+    """Return the verdict without a race, where only the predicted cost is known."""
     return Verdict(winner, "unchanged" if winner == ORIGINAL else "unmeasured")
 
 
 def _first(winners: Sequence[str], incumbent: str, beats: Callable[[str, str], bool]) -> str:
-    """The fastest winner, or the incumbent where it is one and the fastest does not beat it."""
+    """Return the fastest winner, or an incumbent that wins too and is not beaten by the fastest."""
     stays = next((name for name in winners if incumbent and _plain(name) == incumbent), None)
     return winners[0] if stays is None or beats(winners[0], stays) else stays
 

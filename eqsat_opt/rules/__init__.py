@@ -1,6 +1,6 @@
 """Rewrite rules: declared once as equations, read by e-graph, searches, checker and docs.
 
-A rulebook needs no other import than from here.
+A rulebook of a user imports from this package only.
 """
 
 from __future__ import annotations

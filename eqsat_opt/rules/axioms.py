@@ -1,4 +1,4 @@
-"""The 23 equations that derive the sound rules of TASO, and the guarded grouped merge.
+"""The 23 equations from which the sound rules of TASO and the guarded grouped merge are derived.
 
 They are read both ways and hold for any tensors. Each is one rule of the book or a few, except R17,
 which is a definition here: a convolution with a fused activation is spelled as the activation of a
@@ -41,14 +41,16 @@ EQUATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "R22 first part": ("concat/slice-left", "concat/whole-slice"),
     "R23 second part": ("concat/slice-right", "concat/whole-slice"),
 })  # fmt: skip
-"""Equation to the rules of the book that state it."""
+"""The rules of the book that state each equation, by its name."""
 
 
 def axioms(equations: Sequence[str] | None = None) -> tuple[Rule, ...]:
-    """The rules that state the given equations (all 23 if ``None``), each once.
+    """Return the rules that state the given equations (all 23 if ``None``), each once.
+
+    The name of a rule may be given in place of an equation.
 
     Raises:
-        RuleError: for a name that is neither.
+        RuleError: a name is neither that of an equation nor that of a rule.
     """
     known = book()
     chosen: dict[str, Rule] = {}

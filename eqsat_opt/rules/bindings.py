@@ -1,6 +1,6 @@
 """The values of a rule's variables, and the sizes, conditions and types that follow from them.
 
-Shared by the readers that work on concrete values: graph substitution and the checker. The e-graph
+Graph substitution and the checker, which work on concrete values, share this module. The e-graph
 reads rules by a compiler of its own; :func:`literal_sizes` keeps the two from differing over sizes
 that are not known.
 """
@@ -35,14 +35,14 @@ __all__ = [
 
 
 class Undefined(Exception):
-    """An expression has no value: an unbound variable, a missing axis, a division by zero.
+    """An expression without a value: an unbound variable, a missing axis, a division by zero.
 
-    Nor has a float that overflows or is computed from a symbolic size.
+    A float that overflows or is computed from a symbolic size has no value either.
     """
 
 
 REFUSED = (IllTyped, Undefined, ZeroDivisionError)
-"""Errors by which typing refuses the values of variables."""
+"""Errors that typing raises for values of variables that it refuses."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Bindings:
     attrs: dict[str, Any] = field(default_factory=dict)
 
     def copy(self) -> Bindings:
-        """An independent copy, for a trial match."""
+        """Return an independent copy, for a trial match."""
         return Bindings(dict(self.types), dict(self.attrs))
 
     @property
@@ -66,7 +66,7 @@ class Bindings:
         """The types of an instance, whose sizes are literal.
 
         Raises:
-            SymbolicSizes: one has an open size.
+            SymbolicSizes: a type has a symbolic size.
         """
         return {name: require_static(type_) for name, type_ in self.types.items()}
 
@@ -88,10 +88,10 @@ def _shape(name: str, bindings: Bindings) -> tuple[Any, ...]:
 
 
 def size(expression: Any, bindings: Bindings) -> Any:
-    """The value of an expression.
+    """Return the value of an expression.
 
     Raises:
-        Undefined: where it has none.
+        Undefined: the expression has no value.
     """
     return _reader(expression)(bindings) if isinstance(expression, Expr) else expression
 
@@ -101,7 +101,10 @@ _Reader = Callable[["Bindings"], Any]
 
 @lru_cache(maxsize=1 << 13)
 def _reader(expression: Expr) -> _Reader:
-    """What computes an expression, which is looked at once and read at many instances."""
+    """Return a function of bindings that computes an expression.
+
+    Each expression is compiled once and evaluated at many instances.
+    """
     kind, args = expression.kind, expression.args
     first = args[0]
     match kind:
@@ -156,7 +159,7 @@ def _computed(kind: str, left: Any, right: Any) -> Any:
             value = left / right
         case _:
             value = left // right if isinstance(left, float) else floor_div(left, right)
-    # An infinite bound may be scaled; what overflows is another number than the rule means.
+    # An infinite bound may be scaled, but an overflow is another number than the rule means.
     if isinstance(value, float) and (
         math.isnan(value) or (math.isinf(value) and math.isfinite(left) and math.isfinite(right))
     ):
@@ -193,12 +196,14 @@ _OF_NUMBERS = frozenset({"//", "/", "sqrt", "real"})
 
 @lru_cache(maxsize=1 << 13)
 def literal_sizes(condition: Condition | Expr) -> tuple[Expr, ...]:
-    """The attributes, list elements and extents that must be numbers for a condition to be read.
+    """Return the attributes, list elements and extents that must be numbers to decide a condition.
 
     Sums and products of symbolic sizes are polynomials, which every reader compares alike. Whether
-    two are in order, are near or differ is open as long as their symbols are, and a quotient or a
-    root of them is not a polynomial. Every reader must take a condition for false where one of
-    these is symbolic. For an expression: those without which it has no value.
+    two polynomials are in order, near or different is undecided as long as their symbols are open,
+    and a quotient or a root is not a polynomial. Every reader must take a condition for false where
+    a size that is returned here is symbolic.
+
+    For an expression, the result is the sizes without which it has no value.
     """
     if isinstance(condition, Expr):
         return tuple(_sizes(condition, False))
@@ -227,7 +232,7 @@ def _sizes(expression: Expr, everything: bool) -> Iterator[Expr]:
 def holds(
     condition: Condition, bindings: Bindings, related: Callable[[str, str, str], bool]
 ) -> bool:
-    """Whether a condition is true; where it needs a size that is symbolic, it is not.
+    """Return whether a condition is true; it is false where a size that it needs is symbolic.
 
     `related` decides ``distinct`` and ``follows``, given the kind and two tensor variables.
     """
@@ -255,7 +260,7 @@ def holds(
         case "==":
             return bool(left == right)
         case "!=":
-            # NaN differs from nothing.
+            # A condition on NaN is never true, not even this one.
             return bool(left == left and right == right and left != right)
         case "<":
             return bool(left < right)
@@ -268,7 +273,7 @@ def _is_symbolic(value: Any) -> bool:
 
 
 def bind_attr(pattern: AttrPattern, value: Any, bindings: Bindings) -> bool:
-    """Match an attribute value and bind what the pattern leaves open."""
+    """Match an attribute value and bind the unbound variables of the pattern."""
     if isinstance(pattern, tuple):
         fits = isinstance(value, tuple) and len(value) == len(pattern)
         return fits and all(bind_attr(p, v, bindings) for p, v in zip(pattern, value, strict=True))
@@ -297,7 +302,7 @@ def _attribute_reader(pattern: AttrPattern, kind: AttrKind) -> _Reader:
 
 @lru_cache(maxsize=1 << 12)
 def _attributes(term: Apply) -> tuple[dict[str, Any], tuple[tuple[str, _Reader], ...]]:
-    """The attributes of a pattern node: the values of literals, and what reads the others."""
+    """Return the attributes of a pattern node: values of literals, and readers of the others."""
     kinds = get_op(term.op).attrs
     readers = {key: _attribute_reader(value, kinds[key]) for key, value in term.attrs.items()}
     known = {
@@ -310,7 +315,7 @@ def _attributes(term: Apply) -> tuple[dict[str, Any], tuple[tuple[str, _Reader],
 
 
 def operator(term: Apply, bindings: Bindings) -> tuple[str, dict[str, Any]]:
-    """The registry operator of a pattern node and its attributes.
+    """Return the registry operator of a pattern node and its attributes.
 
     Raises:
         Undefined: an attribute has no value.
@@ -327,7 +332,7 @@ def operator(term: Apply, bindings: Bindings) -> tuple[str, dict[str, Any]]:
 
 
 def type_of(term: Term, bindings: Bindings) -> TensorType:
-    """The type of a pattern by the registry.
+    """Return the type of a pattern by the registry.
 
     Raises:
         IllTyped: an operator does not accept its operands.
@@ -342,9 +347,9 @@ def type_of(term: Term, bindings: Bindings) -> TensorType:
 
 
 def fits(roots: Iterable[Term], conditions: Iterable[Condition], bindings: Bindings) -> bool:
-    """Whether patterns type and conditions hold.
+    """Return whether all patterns have a type and all conditions hold.
 
-    Outside a graph nothing is known of how tensors relate, so ``distinct`` and ``follows`` count as
+    Outside a graph it is unknown how tensors relate, so ``distinct`` and ``follows`` count as
     true.
     """
     try:
@@ -356,7 +361,12 @@ def fits(roots: Iterable[Term], conditions: Iterable[Condition], bindings: Bindi
 
 
 def types_of(term: Term, bindings: Bindings) -> list[TensorType]:
-    """The types of all that a pattern consists of, its own last; raises as :func:`type_of`."""
+    """Return the types of a pattern and of all patterns in it, its own last.
+
+    Raises:
+        IllTyped: an operator does not accept its operands.
+        Undefined: an attribute has no value.
+    """
     if isinstance(term, Var):
         return [type_of(term, bindings)]
     assert isinstance(term, Apply)

@@ -37,7 +37,7 @@ class Blockwise:
         apply: from the operand and the other variables to the operator's term.
         others: name to annotation of the other variables.
         inner: axis of the operand along which its blocks lie, from the other variables.
-        outer: the same axis of the result.
+        outer: the same axis of the result, from the other variables.
         operand: names of two blocks.
         kind: their annotation.
         alike: conditions on one operand and the others.
@@ -57,7 +57,7 @@ class Blockwise:
 
 
 def _kinds(form: Blockwise, blocks: int, *attributes: str) -> dict[str, str]:
-    """Other tensors first where the operand is a weight, then the blocks, then attributes."""
+    """Return the annotation of each variable: other tensors, blocks, and then attributes."""
     tensors = {n: k for n, k in form.others.items() if k in ("Tensor", "Weight", "Func")}
     rest = {n: k for n, k in form.others.items() if n not in tensors}
     own = dict.fromkeys(form.operand[:blocks], form.kind)
@@ -79,13 +79,13 @@ def _meets(form: Blockwise, operand: Var, others: Mapping[str, Any]) -> tuple[Co
 
 
 def _of_two(form: Blockwise, x: Var, y: Var, others: Mapping[str, Any]) -> Sides:
-    """The conditions on two blocks, each once."""
+    """Return the conditions on two blocks, each once."""
     of_y = (c for c in _meets(form, y, others) if _names(c, y))
     return *_meets(form, x, others), *of_y, *form.shapes(x, y)
 
 
 def merged_siblings(name: str, doc: str, form: Blockwise, reason: str = "") -> Rule:
-    """F(x), F(y) are slices of F(concat(x, y)): one operator instead of two."""
+    """Make the rule that F(x), F(y) are slices of F(concat(x, y)): one operator instead of two."""
 
     def sides(variables: Mapping[str, Any]) -> Sides:
         x, y = (variables[n] for n in form.operand)
@@ -120,7 +120,7 @@ def _concatenated(form: Blockwise, variables: Mapping[str, Any]) -> tuple[Term, 
 
 
 def gathered(name: str, doc: str, form: Blockwise, *, both_ways: bool = False) -> Rule:
-    """concat(F(x), F(y)) = F(concat(x, y)), read from left to right unless ``both_ways``."""
+    """Make the rule concat(F(x), F(y)) = F(concat(x, y)), read left to right or ``both_ways``."""
 
     def sides(variables: Mapping[str, Any]) -> Sides:
         apart, together, conditions = _concatenated(form, variables)
@@ -130,7 +130,7 @@ def gathered(name: str, doc: str, form: Blockwise, *, both_ways: bool = False) -
 
 
 def scattered(name: str, doc: str, form: Blockwise) -> Rule:
-    """F(concat(x, y)) = concat(F(x), F(y)), read both ways, for derivations."""
+    """Make the rule F(concat(x, y)) = concat(F(x), F(y)), read both ways, for derivations."""
 
     def sides(variables: Mapping[str, Any]) -> Sides:
         apart, together, conditions = _concatenated(form, variables)
@@ -148,7 +148,7 @@ def _sliced(form: Blockwise, variables: Mapping[str, Any]) -> tuple[Term, Term, 
 
 
 def outward(name: str, doc: str, form: Blockwise, *, both_ways: bool = False) -> Rule:
-    """F(slice(x)) = slice(F(x)): parts of one operand share one operator."""
+    """Make the rule F(slice(x)) = slice(F(x)), by which parts of one operand share one operator."""
 
     def sides(variables: Mapping[str, Any]) -> Sides:
         inside, outside, conditions = _sliced(form, variables)
@@ -158,7 +158,7 @@ def outward(name: str, doc: str, form: Blockwise, *, both_ways: bool = False) ->
 
 
 def inward(name: str, doc: str, form: Blockwise, *, phase: Phase = Phase.EXPLORE) -> Rule:
-    """slice(F(x)) = F(slice(x)): only what is used is computed."""
+    """Make the rule slice(F(x)) = F(slice(x)), by which only the part that is read is computed."""
 
     def sides(variables: Mapping[str, Any]) -> Sides:
         inside, outside, conditions = _sliced(form, variables)

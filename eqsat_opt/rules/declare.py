@@ -22,10 +22,20 @@ def declared(
     bidirectional: bool = False,
     backward: Numerics | None = None,
 ) -> Rule:
-    """Make a rule as ``@rule`` does, of a function of ``kinds`` that returns ``sides``.
+    """Make a rule as ``@rule`` does, where its parameters come from a table.
+
+    Args:
+        name: ``family/name``.
+        doc: text on the equation and when it pays.
+        kinds: variable name to annotation, in the order of the parameters.
+        sides: takes the variables by name; returns left side, right side and conditions.
+        numerics: class of the floating point change.
+        phase: the phase in which the rule runs.
+        bidirectional: whether the equation is read both ways.
+        backward: numerics class of the reading from right to left, where it differs.
 
     Raises:
-        RuleError: as ``@rule`` does.
+        RuleError: in the cases in which ``@rule`` raises it.
     """
 
     def stated(*variables: Any) -> Sides:
@@ -45,14 +55,14 @@ def declared(
 
 
 def extents(count: int) -> dict[str, str]:
-    """Parameters for the extents of a target shape, which a rule of one rank binds one by one."""
+    """Return parameters for the extents of a target shape; a rule of one rank binds each."""
     return dict.fromkeys("abcde"[:count], "Int")
 
 
 def recognition(family: str) -> Callable[..., Callable[[Callable[..., Sides]], Rule]]:
-    """``@rule`` for the laws of a family that recognises fused operators, given their short names.
+    """Return a decorator like ``@rule`` for the laws of a family that recognises fused operators.
 
-    It takes ``numerics`` and ``subsumes`` as ``@rule`` does.
+    It takes the short name of a law, and ``numerics`` and ``subsumes`` as ``@rule`` does.
     """
 
     def law(

@@ -95,7 +95,7 @@ FILTERS = Blockwise(
     inner=lambda **_: 0,
     outer=lambda **_: 1,
 )
-"""Filters; groups would pair them with other inputs."""
+"""Filters of a convolution without groups, which would pair them with other inputs."""
 
 WEIGHT_FILTERS = Blockwise(
     apply=FILTERS.apply,
@@ -114,7 +114,7 @@ SAMPLES = Blockwise(
     inner=lambda **_: 0,
     outer=lambda **_: 0,
 )
-"""Samples of a batch, which do not see each other."""
+"""Samples of a batch, which are independent of each other."""
 
 # Others -------------------------------------------------------------------------------------------
 
@@ -160,11 +160,11 @@ TRANSPOSED = Blockwise(
     outer=lambda p, axis: axis,
     free_axis=True,
 )
-"""The axis of the result; the operand's is computed, so the law is read in one direction."""
+"""An axis of the result; the operand's axis is computed, so the law is read in one direction."""
 
 
 def reduced(op: str) -> Blockwise:
-    """A reduction over one axis, which stays with extent 1; blocks lie along another.
+    """Return a reduction over one axis, which stays with extent 1; blocks lie along another.
 
     A mean of integers is rounded, so its laws are for floats only.
     """

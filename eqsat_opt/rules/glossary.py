@@ -11,7 +11,7 @@ from eqsat_opt.rules.rule import Numerics, Phase
 __all__ = ["CONDITIONS", "LEVELS", "NUMERICS", "OPERATORS", "PHASES", "closed_form"]
 
 _DIGITS = 6
-"""A decimal of at most so many digits is read as it is."""
+"""Largest number of digits of a decimal that is shown as it is."""
 _ROUNDING = 4e-16
 
 NUMERICS = {
@@ -42,9 +42,9 @@ LEVELS = (
     "derived from proven rules",
 )
 OPERATORS = {name: op.doc for name, op in sorted(OPS.items()) if op.doc}
-"""Operators of the registry that ONNX does not have; their operands are those of ``OPERANDS``."""
+"""Operators of the registry that ONNX does not have; ``OPERANDS`` names their operands."""
 OPERANDS = {"MaskedAttention": ("q", "k", "v", "m")}
-"""Names of operands that are not ``x``."""
+"""Operator to the names of its operands, where these are not ``x``."""
 CONDITIONS = {
     "same-shape(x, y)": "the shapes are equal, not only compatible",
     "distinct(x, y)": "two different values of the graph",
@@ -58,15 +58,15 @@ CONDITIONS = {
 
 
 def _decimal(value: float) -> str | None:
-    """The value, if a short decimal is equal to it up to rounding."""
+    """Return a value as a short decimal, if it is equal to one up to rounding."""
     text = f"{value:.{_DIGITS}g}"
     return text if math.isclose(float(text), value, rel_tol=_ROUNDING) else None
 
 
 def closed_form(value: float) -> str | None:
-    """A constant as people write it; ``None`` for a short decimal and for what is not known.
+    """Return a constant in closed form; ``None`` for a short decimal or if no form is found.
 
-    Tried are reciprocals of short decimals, square roots of fractions and multiples of √(2/π).
+    The forms are reciprocals of short decimals, square roots of fractions and multiples of √(2/π).
     """
     if _decimal(value) or value == 0:
         return None

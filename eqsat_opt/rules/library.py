@@ -1,6 +1,6 @@
 """All rules: the families of the book, and rulebooks of users.
 
-:mod:`eqsat_opt.proving.selection` says which of them are used.
+:mod:`eqsat_opt.proving.selection` decides which of them are used.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ FAMILIES = (
 )  # fmt: skip
 """Modules of eqsat_opt.rules.books, one per family."""
 BOOKS = "eqsat_opt.rules.books"
-"""Their package."""
+"""The package of the families."""
 
 
 def families() -> dict[str, list[Rule]]:
-    """Family name to its rules, in the order of the book, certified or not."""
+    """Return the rules of each family by its name, in the order of the book, certified or not."""
     return {name: rules_of(family_module(name)) for name in FAMILIES}
 
 
 def family_module(family: str) -> ModuleType:
-    """The module of a family of the book."""
+    """Return the module of a family of the book."""
     return importlib.import_module(f"{BOOKS}.{family}")
 
 
 def book() -> dict[str, Rule]:
-    """Name to rule, for the whole book."""
+    """Return all rules of the book by name."""
     return {rule.name: rule for rules in families().values() for rule in rules}
 
 
 def unknown_rule(name: str, further: str) -> RuleError:
-    """The error message for a name that no rule and no family has."""
+    """Return the error for a name that no rule and no family has."""
     known = (*book(), *FAMILIES, *installed_rulebooks())
     close = get_close_matches(name.removesuffix("-reversed"), known)
     hint = f"did you mean {', '.join(close)}? " if close else ""
@@ -66,10 +66,10 @@ def unknown_rule(name: str, further: str) -> RuleError:
 
 
 def named_rules(name: str) -> list[Rule]:
-    """The rule of the book that has this name, or whose reverse has it, or those of a family.
+    """Return the rule of the book that has this name, forward or reversed, or those of a family.
 
     Raises:
-        RuleError: there is none.
+        RuleError: neither a rule nor a family has the name.
     """
     found = [
         rule
@@ -87,15 +87,15 @@ def named_rules(name: str) -> list[Rule]:
 
 
 def rulebook_path(name: str) -> Path | None:
-    """The file that a part of a selection names, if it names one."""
+    """Return the file that a part of a selection names, if it names one."""
     return Path(os.path.expanduser(name)) if name.lower().endswith(".py") else None
 
 
 def read_users_rules(name: str) -> list[Rule]:
-    """The rules of a .py file or an installed rulebook, not verified yet; none if it is neither.
+    """Return the unverified rules of a .py file or an installed rulebook; none if it is neither.
 
     Raises:
-        RuleError: it cannot be loaded, or a name is taken.
+        RuleError: the rulebook cannot be loaded, or the book has a rule of the same name.
     """
     path, known = rulebook_path(name), book()
     rules = read_rulebook(path) if path else read_installed(name)

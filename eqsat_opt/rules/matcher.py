@@ -1,8 +1,8 @@
-"""Where a rule applies in a graph: the plain reader, one graph at a time.
+"""Matches of a rule in one graph.
 
 A rule is read left to right; give :func:`~eqsat_opt.rules.rule.directed` rules to have both ways.
-Binary patterns meet binary nodes only: a convolution with a bias or a concatenation of three is
-another shape of node.
+Binary patterns match binary nodes only: a convolution with a bias or a concatenation of three
+tensors has another number of operands.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a match of all left sides does not apply.
+    """The reason why a match of all left sides does not apply.
 
     Attributes:
-        number: how many conditions hold before this one; all of them where it is none.
-        condition: that does not hold; ``None`` where the right side is to blame.
+        number: conditions that hold before the one that fails; all where none fails.
+        condition: the condition that fails; ``None`` where the right side is to blame.
         text: what is wrong with the right side.
     """
 
@@ -67,9 +67,10 @@ class Match:
 
 
 class Matcher:
-    """Finds matches of many rules in one graph; the indices are built once.
+    """A finder of the matches of many rules in one graph, whose indices are built once.
 
-    A node is read in the ``orders`` of its operands; as it is written, unless given.
+    ``orders`` lists the orders of operands in which a node is read; by default, only that in which
+    it is written.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Matcher:
         self._enodes: dict[str, tuple[Enode[str], ...]] = {}
 
     def matches(self, rule: Rule) -> Iterator[Match]:
-        """Every place where the left sides match, in order of the first root."""
+        """Yield every place where the left sides match, in order of the first root."""
         found = [
             [
                 binding
@@ -116,10 +117,10 @@ class Matcher:
                     refusal=self._refusal(rule, roots, values, bindings),
                 )
 
-    # What has values ------------------------------------------------------------------------------
+    # The host of patterns -------------------------------------------------------------------------
 
     def enodes(self, value: str, op: str) -> list[Enode[str]]:
-        """The node that makes a value, in all orders; a constant as a literal if it is uniform."""
+        """Return the node that makes a value, in all orders, or a uniform constant as a literal."""
         if value not in self._enodes:
             node, handle = self.graph.producers.get(value), self.graph.constants.get(value)
             number = None if handle is None else uniform_value(handle)
@@ -131,11 +132,11 @@ class Matcher:
         return [enode for enode in self._enodes[value] if is_a(enode.op, op)]
 
     def type(self, value: str) -> TensorType | None:
-        """Its type."""
+        """Return the type of a value."""
         return self.graph.tensor_type(value)
 
     def is_const(self, value: str) -> bool:
-        """Whether it is known at compile time."""
+        """Return whether a value is known at compile time."""
         return value in self._constant
 
     # Conditions ----------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ class Matcher:
         values: Mapping[str, str],
         bindings: Bindings,
     ) -> Refusal | None:
-        """The first reason why a match of all left sides does not apply; ``None`` if it does."""
+        """Return the first reason why a match does not apply; ``None`` if it does."""
 
         def related(kind: str, first: str, second: str) -> bool:
             a, b = values[first], values[second]
@@ -171,11 +172,14 @@ class Matcher:
         return None
 
     def _may_vanish(self, root: str, value: str) -> bool:
-        """A captured value keeps its name, so something must define it."""
+        """Return whether a value may replace a root.
+
+        A subgraph reads a captured root by its name, so the value has to be able to take that name.
+        """
         return root not in self._captured or is_renamable(self.graph, value)
 
     def _depends(self, values: Any, roots: tuple[str, ...]) -> bool:
-        """Whether some operand is computed from a root: replacing them all would be a cycle."""
+        """Return whether an operand is computed from a root, so that a rewrite makes a cycle."""
         first = min(self._position[root] for root in roots)
         stack, seen = [v for v in values if self._position[v] >= first], set()
         while stack:
@@ -191,6 +195,6 @@ class Matcher:
 
 
 def is_renamable(graph: Graph, value: str) -> bool:
-    """Whether a value may take another name: nothing but the graph knows it by its own."""
+    """Return whether a value may take another name, as nothing outside the graph knows its own."""
     producer = graph.producers.get(value)
     return producer is not None and producer.op != OPAQUE and value not in graph.pinned

@@ -1,4 +1,4 @@
-"""Where a rule would have applied but for one thing: a condition, or the type of its right side."""
+"""Near misses: places where a condition or the type of its right side kept a rule from applying."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from eqsat_opt.rules.term import Condition, Expr
 __all__ = ["NearMiss", "Place", "near_misses"]
 
 _PLACES = 3
-"""Places that are named of each miss; the others are counted."""
+"""Most places that are named for a miss; the others are only counted."""
 _TRIES = 2_000
-"""Most matches of the left sides of one rule that are looked at, as roots may combine freely."""
+"""Most matches of the left sides of one rule that are examined, as roots may combine freely."""
 _UNTOLD = frozenset({"follows"})
-"""Conditions that choose one order of many, so that the others say nothing."""
+"""Conditions that admit one order of siblings, so that to fail them is no near miss."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One place.
+    """A place where a rule nearly applied.
 
     Attributes:
         node: name of the node at the root of the left side, or that of its output.
-        values: what the condition speaks of, by its spelling there.
+        values: each variable of the condition, as the condition spells it, and its value.
     """
 
     node: str
@@ -48,11 +48,11 @@ class NearMiss:
     """A left side that matched, and the condition that kept its rule from applying.
 
     Attributes:
-        rule: its name, that of a direction.
-        condition: that did not hold, or what was wrong with the right side.
-        reason: why the rule demands it; empty where it says no more than the condition.
-        count: at how many places.
-        places: the first of them.
+        rule: name of the rule, in the direction in which it was read.
+        condition: the condition that did not hold, or the fault of the right side.
+        reason: why the rule demands the condition; empty where it gives no reason.
+        count: number of places.
+        places: the first places.
     """
 
     rule: str
@@ -69,10 +69,10 @@ class NearMiss:
 def near_misses(
     graphs: Iterable[Graph], rules: Sequence[Rule], *, time_limit_s: float = 2.0
 ) -> tuple[NearMiss, ...]:
-    """The near misses of rules in graphs; those of the book come last.
+    """Find the near misses of rules in graphs; those of the book come last.
 
     A place where a rule applies in one way is not listed for another way in which it misses. Where
-    it misses in several ways, the one counts in which most of its conditions hold.
+    it misses in several ways, the way in which most of its conditions hold counts.
 
     Rules are read in all their directions and orders of commuting operands; those that are not
     reached in time are left out. A value of one name is one place in all graphs.
@@ -138,7 +138,7 @@ def _node(graph: Graph, root: str) -> str:
 
 
 def _values(condition: Condition | None, bindings: Bindings) -> Iterator[tuple[str, str]]:
-    """What the variables of a condition stand for, each once."""
+    """Yield the values of the variables in a condition, each variable once."""
     if condition is None or condition.kind == "distinct":
         return
     for name in condition.args:

@@ -8,27 +8,30 @@ __all__ = ["plus", "row_of", "scalar", "times", "vector"]
 
 
 def scalar(value: Expr | float, like: Var) -> Term:
-    """A literal of the element type of a tensor, to which it is rounded."""
+    """Return a literal of the element type of a tensor, to which it is rounded."""
     return ops.Scalar(value=value, dtype=like.dtype)
 
 
 def times(x: Term, factor: Expr | float) -> Term:
-    """A constant factor, as recognition holds it."""
+    """Return ``x`` times a constant factor, in the form that recognition uses."""
     return ops.Scale(x, factor=factor)
 
 
 def plus(x: Term, offset: Expr | float) -> Term:
-    """A constant addend, as recognition holds it."""
+    """Return ``x`` plus a constant addend, in the form that recognition uses."""
     return ops.Shift(x, offset=offset)
 
 
 def vector(c: Var, size: Expr) -> Term:
-    """A row as a vector; the reshape demands that it is one row."""
+    """Return a row as a vector; the reshape demands that it is one row."""
     return ops.Reshape(c, shape=(size,))
 
 
 def row_of(c: Var, x: Var, size: Expr) -> tuple[Condition, ...]:
-    """``c`` is one row along the last axis of ``x``; an operand is lifted to the rank of ``x``."""
+    """Return the conditions that ``c`` is one row along the last axis of ``x``.
+
+    An operand is lifted to the rank of ``x`` before.
+    """
     return (
         x.rank >= 2,
         x.rank <= 4,

@@ -1,8 +1,8 @@
-"""Where a pattern is found: left sides of rules and kernels of backends, in whatever has values.
+"""Matching of patterns: left sides of rules and kernels of backends, at the values of a host.
 
-A host says how each value is computed: by several e-nodes in an e-graph, by one in a graph or among
-the terms of a search. What a pattern binds at a value depends on nothing else, so several roots are
-matched apart and then joined over the variables that they share.
+A host lists the e-nodes that compute each value: several in an e-graph, one in a graph or among the
+terms of a search. The binding of a pattern at a value depends on nothing else, so several roots are
+matched separately and then joined over the variables that they share.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class Enode(NamedTuple, Generic[Value]):
-    """An operator on operands; those of one key are one, with its operands in several orders."""
+    """An operator on operands.
+
+    E-nodes of the same key are one operator, with its operands in several orders.
+    """
 
     key: Any
     op: str
@@ -52,33 +55,33 @@ class Enode(NamedTuple, Generic[Value]):
 
 
 class Host(Protocol[Value]):
-    """What has values."""
+    """A container of values at which patterns are matched."""
 
     def enodes(self, value: Value, op: str) -> Sequence[Enode[Value]]:
-        """How a value is computed by an operator, or any function for :data:`~.term.MAP`.
+        """Return the e-nodes of a value with an operator; with any function for :data:`~.term.MAP`.
 
         A uniform constant is a :func:`literal`.
         """
 
     def type(self, value: Value) -> ValueType | None:
-        """Its type."""
+        """Return the type of a value."""
 
     def is_const(self, value: Value) -> bool:
-        """Whether it is known at compile time."""
+        """Return whether a value is known at compile time."""
 
 
 def is_a(op: str, wanted: str) -> bool:
-    """Whether an operator is the one that a pattern has."""
+    """Return whether an operator is the wanted one, or any function for :data:`~.term.MAP`."""
     return op == wanted or (wanted == MAP and op in FUNCTIONS)
 
 
 def literal(key: Any, value: float, dtype: str) -> Enode[Any]:
-    """A uniform constant as rules write it."""
+    """Return a uniform constant as the scalar that rules write."""
     return Enode(key, _SCALAR, attributes(value=value, dtype=dtype), ())
 
 
 def in_any_order(enode: Enode[Value]) -> tuple[Enode[Value], ...]:
-    """An operator, and with its operands exchanged if it commutes."""
+    """Return an e-node and, if its operator commutes, the same with exchanged operands."""
     operands = enode.operands
     if len(operands) != 2 or operands[0] == operands[1]:
         return (enode,)
@@ -89,14 +92,15 @@ def in_any_order(enode: Enode[Value]) -> tuple[Enode[Value], ...]:
 
 @dataclass(slots=True)
 class Binding(Generic[Value]):
-    """What a pattern binds at a value.
+    """The variables that a pattern binds at a value.
 
     Attributes:
         root: the value.
         values: tensor variable to value.
         variables: types of these, and values of attribute variables.
-        covered: how the values inside are computed, literals left out; from the root downwards.
-        deferred: attributes that are computed from variables, with what they must be.
+        covered: the e-node that computes each value inside, literals left out; from the root
+            downwards.
+        deferred: attributes that are computed from variables, with the values that they must have.
     """
 
     root: Value
@@ -106,7 +110,7 @@ class Binding(Generic[Value]):
     deferred: list[tuple[AttrPattern, Any]] = field(default_factory=list)
 
     def copy(self) -> Binding[Value]:
-        """An independent copy."""
+        """Return an independent copy."""
         return Binding(
             root=self.root,
             values=dict(self.values),
@@ -116,7 +120,7 @@ class Binding(Generic[Value]):
         )
 
     def bind(self, pattern: AttrPattern, value: Any) -> bool:
-        """Match an attribute; what is computed from variables waits until these are bound."""
+        """Match an attribute; an expression of variables is deferred until these are bound."""
         if isinstance(pattern, tuple):
             fits = isinstance(value, tuple) and len(value) == len(pattern)
             return fits and all(self.bind(p, v) for p, v in zip(pattern, value, strict=True))
@@ -128,7 +132,7 @@ class Binding(Generic[Value]):
         return True
 
     def agrees(self, other: Binding[Value]) -> bool:
-        """Whether variables that both bind are the same."""
+        """Return whether the variables that both bind have the same values."""
         values, attrs = other.values, other.variables.attrs
         return all(
             values[name] == value for name, value in self.values.items() if name in values
@@ -142,14 +146,18 @@ class Binding(Generic[Value]):
 
 @lru_cache(1 << 12)
 def operators_of(pattern: Term) -> frozenset[str]:
-    """The operators that a pattern may meet; empty for any, a uniform constant included."""
+    """Return the operators that the root of a pattern can match.
+
+    The empty set means any operator; it is returned for a variable, and for a literal, which
+    matches a uniform constant.
+    """
     if not isinstance(pattern, Apply) or pattern.op == _SCALAR:
         return frozenset()
     return frozenset(FUNCTIONS) if pattern.op == MAP else frozenset((pattern.op,))
 
 
 def leaves(expression: Expr) -> Iterator[Expr]:
-    """Attributes, extents and ranks, and what the axis of an extent is computed from."""
+    """Yield the variables, extents, ranks and types in an expression, axes of extents included."""
     for leaf in expression.leaves():
         if leaf.kind == "dim":
             yield from leaves(leaf.args[1])
@@ -157,7 +165,7 @@ def leaves(expression: Expr) -> Iterator[Expr]:
 
 
 def names_of(pattern: Term) -> set[str]:
-    """The variables that a pattern binds."""
+    """Return the variables that a pattern binds."""
     applied = [term for term in pattern.walk() if isinstance(term, Apply)]
     values = [value for term in applied for value in term.attrs.values()]
     parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
@@ -166,7 +174,7 @@ def names_of(pattern: Term) -> set[str]:
 
 @lru_cache(1 << 12)
 def names_in(conditions: tuple[Condition, ...]) -> tuple[str, ...]:
-    """The variables of conditions."""
+    """Return the variables that conditions read."""
     args = [arg for condition in conditions for arg in condition.args]
     named = [str(leaf.args[0]) for arg in args if isinstance(arg, Expr) for leaf in leaves(arg)]
     return tuple(dict.fromkeys((*(arg for arg in args if isinstance(arg, str)), *named)))
@@ -175,17 +183,18 @@ def names_in(conditions: tuple[Condition, ...]) -> tuple[str, ...]:
 def match(
     pattern: Term, host: Host[Value], value: Value, at: Any = None, most: int = _WITHOUT_END
 ) -> list[Binding[Value]]:
-    """What a pattern with an operator as its root binds at a value.
+    """Match a pattern with an operator as its root at a value.
 
     Args:
         pattern: one root.
-        host: has the value.
-        value: of the root.
+        host: the container of the value.
+        value: the value to match with the root.
         at: the key of the e-node by which the root is computed; ``None`` for any.
         most: choices between e-nodes after which no further ones are made.
 
     Returns:
-        One binding for each way to choose e-nodes; a value within has the same one everywhere.
+        One binding for each way to choose e-nodes. A value that occurs several times in the
+        pattern has the same e-node everywhere.
     """
     assert isinstance(pattern, Apply)
     attempt = _Attempt(host, most)
@@ -197,7 +206,7 @@ def match(
 
 
 def _looks_like(term: Apply, enode: Enode[Value], host: Host[Value]) -> bool:
-    """Whether an e-node has the operands of a term, as far as their operators tell."""
+    """Return whether the operands of an e-node have the operators that a term demands."""
     for arg, operand in zip(term.args, enode.operands, strict=True):
         if isinstance(arg, Apply) and not host.enodes(operand, arg.op):
             return False
@@ -205,11 +214,11 @@ def _looks_like(term: Apply, enode: Enode[Value], host: Host[Value]) -> bool:
 
 
 _Goal = tuple[Any, Any, Any]
-"""A term, a value that is to be matched with it, and what reads that: e-node, value and number."""
+"""A term, the value to match with it, and the reader: e-node, its value, number of the operand."""
 
 
 class _Attempt(Generic[Value]):
-    """One pattern at one value."""
+    """One attempt to match a pattern at a value."""
 
     def __init__(self, host: Host[Value], most: int) -> None:
         self._host, self._left = host, most
@@ -218,10 +227,13 @@ class _Attempt(Generic[Value]):
     def choose(
         self, goal: _Goal, enodes: Sequence[Enode[Value]], binding: Binding[Value], others: Any
     ) -> None:
-        """Follow each e-node that looks like a term, then the other goals, a nested pair each."""
+        """Match the term of a goal with each e-node that looks like it, and then the other goals.
+
+        ``others`` is a linked list: a goal and the rest in a pair, or ``None`` at its end.
+        """
         term, value, _ = goal
         fitting = [enode for enode in enodes if len(enode.operands) == len(term.args)]
-        if len(fitting) > 1:  # a single one is looked at closely at once
+        if len(fitting) > 1:  # a single one is matched without this filter
             fitting = [enode for enode in fitting if _looks_like(term, enode, self._host)]
         for number, enode in enumerate(fitting, 1):
             further = binding
@@ -267,7 +279,7 @@ class _Attempt(Generic[Value]):
     def _may_be_literal(
         self, value: Value, reader: Enode[Value], result: Value, number: int
     ) -> bool:
-        """A literal meets a uniform constant, if its reader has the same type with it."""
+        """Return whether a scalar in place of a uniform constant keeps the type of the result."""
         own = self._host.type(value)
         assert isinstance(own, TensorType)
         if not own.rank:
@@ -296,7 +308,7 @@ class _Attempt(Generic[Value]):
 
 @lru_cache(1 << 12)
 def _anchors(roots: tuple[Term, ...]) -> tuple[str | None, ...]:
-    """For each root but the first, a tensor variable that an earlier root binds too."""
+    """Return, for each root but the first, a tensor variable that an earlier root binds too."""
     seen = roots[0].variables()
     anchors: list[str | None] = []
     for root in roots[1:]:
@@ -309,7 +321,7 @@ def _anchors(roots: tuple[Term, ...]) -> tuple[str | None, ...]:
 def joined(
     roots: tuple[Term, ...], found: Sequence[Sequence[Binding[Value]]]
 ) -> Iterator[tuple[Binding[Value], ...]]:
-    """All ways to take a binding of each root that agree, at different values."""
+    """Yield each choice of one binding per root in which all agree, at different values."""
     anchors = _anchors(roots)
     indices: list[Mapping[Value | None, list[Binding[Value]]]] = []
     for anchor, bindings in zip(anchors, found[1:], strict=True):
@@ -334,7 +346,7 @@ def joined(
 
 
 def settled(parts: Sequence[Binding[Value]]) -> tuple[dict[str, Value], Bindings] | None:
-    """The variables of all roots, unless an attribute that is computed from them is another."""
+    """Return the variables of all roots; ``None`` if a deferred attribute has another value."""
     values, variables = parts[0].values, parts[0].variables
     if len(parts) > 1:
         values = {name: value for part in parts for name, value in part.values.items()}

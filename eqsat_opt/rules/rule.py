@@ -33,11 +33,14 @@ __all__ = [
 ]
 
 _MOST_TOLERANCE = 1e-5
-"""A rule is verified at the target of a constant, so others may differ by a rounding only."""
+"""Largest tolerance of a condition ``near``.
+
+A rule is verified at the target of a constant, so other values may differ by a rounding only.
+"""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 _REVERSED = "-reversed"
 _MADE = "__rules__"
-"""Where a module keeps the rules that were made while its body ran."""
+"""The variable in which a module keeps the rules that were made while its body ran."""
 
 
 class Phase(enum.StrEnum):
@@ -52,7 +55,7 @@ class Phase(enum.StrEnum):
 
 
 Sides: TypeAlias = tuple[Any, ...]
-"""What the function of a rule returns: left side, right side, conditions."""
+"""The result of the function of a rule: left side, right side, conditions."""
 
 
 class Tensor(Var):
@@ -89,11 +92,11 @@ class Rule:
         when: conditions beyond the typing of both sides.
         kinds: variable name to annotation.
         numerics: class of the floating point change.
-        phase: where it runs.
-        doc: what it says and when it pays.
+        phase: the phase in which it runs.
+        doc: text on the equation and when it pays.
         subsumes: whether a left side is no longer matched once its right side exists; this changes
             what is searched, never what is equal.
-        backward: class of the right to left reading, where it is another one.
+        backward: numerics class of the reading from right to left, where it differs.
     """
 
     name: str
@@ -124,7 +127,7 @@ class Rule:
         return self.name.removesuffix(_REVERSED)
 
     def admitted(self, numerics: Numerics) -> Rule | None:
-        """What of the rule a class admits: all of it, one direction, or nothing."""
+        """Return what a numerics class admits of the rule: all of it, one direction, or nothing."""
         ways = [one for one in self.ways if one.numerics <= numerics]
         return self if len(ways) == len(self.ways) else next(iter(ways), None)
 
@@ -174,14 +177,14 @@ def rule(
     subsumes: bool = False,
     backward: Numerics | None = None,
 ) -> Callable[[Callable[..., Sides]], Rule]:
-    """Make a :class:`Rule` of a function whose parameters are the pattern variables.
+    """Make a :class:`Rule` from a function whose parameters are the pattern variables.
 
     The function returns ``lhs, rhs, *conditions``; a side with several roots is a tuple. A rule
-    that is read both ways may be of another class ``backward``.
+    that is read both ways may have another numerics class ``backward``.
 
     Raises:
-        RuleError: the name is not ``family/name``, a value is of another type, a variable is
-            unbound, an operator unknown or a tolerance wide.
+        RuleError: the name is not ``family/name``, an argument has another type, a variable is
+            unbound, an operator is unknown or a tolerance is too wide.
     """
     if not isinstance(name, str):
         raise RuleError('@rule takes a name; write @rule("family/name")')
@@ -230,7 +233,7 @@ def _remember(made: Rule) -> None:
 
 
 def made_in(module: ModuleType) -> list[Rule]:
-    """The rules that were made while the body of a module ran, bound to a name or not."""
+    """Return the rules that were made while the body of a module ran, bound to a name or not."""
     return list(vars(module).get(_MADE, ()))
 
 
@@ -240,7 +243,7 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 
 def _names(terms: Sequence[Term]) -> set[str]:
-    """Tensor and attribute variables that a match of ``terms`` binds."""
+    """Return the tensor and attribute variables that a match of ``terms`` binds."""
     tensors = {name for root in terms for name in root.variables()}
     entries = (part for t in applied(terms) for value in t.attrs.values() for part in parts(value))
     return tensors | {part.args[0] for part in entries if part.kind == "attr"}
@@ -284,5 +287,5 @@ def _check(rule: Rule) -> None:
 
 
 def directed(rules: Sequence[Rule]) -> list[Rule]:
-    """Every rule once per direction."""
+    """Return each rule once per direction."""
     return [way for rule in rules for way in rule.ways]

@@ -1,6 +1,6 @@
 """Rulebooks of users: Python files and installed packages, through the same gate as the book.
 
-Certificates of others are only claims: see `proving.admission`.
+Certificates that come with a rulebook are only claims: see `proving.admission`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = [
 GROUP = "eqsat_opt.rulebooks"
 """Entry points of this group name a module with rules, or a list of rules."""
 _LOADING = RLock()
-"""Threads that redirect the standard output of the process must take turns to restore it."""
+"""The lock of loading, as threads that redirect standard output have to restore it in turn."""
 
 
 def rules_of(module: ModuleType) -> list[Rule]:
-    """The rules that a module makes, in order, and those that it imports by name."""
+    """Return the rules that a module makes, in order, and those that it imports by name."""
     named = [value for value in vars(module).values() if isinstance(value, Rule)]
     return list({id(rule): rule for rule in (*made_in(module), *named)}.values())
 
 
 def read_rulebook(path: Path) -> list[Rule]:
-    """The rules of a Python file, not verified yet; what it prints goes to standard error.
+    """Return the unverified rules of a Python file, whose output goes to standard error.
 
     Raises:
-        RuleError: it is missing, is not Python, fails when it runs, or defines no rule or two of
-            one name.
+        RuleError: the file is missing, is not Python, fails when it runs, defines no rule, or
+            defines two rules of one name.
     """
     try:
         code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
@@ -60,7 +60,7 @@ def read_rulebook(path: Path) -> list[Rule]:
         ) from error
     module = ModuleType(f"_eqsat_opt_rulebook_{id(path)}")
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # for what looks its module up, such as dataclasses
+    sys.modules[module.__name__] = module  # dataclasses, for example, look their module up
     try:
         with _LOADING, redirect_stdout(sys.stderr):
             exec(code, vars(module))
@@ -87,7 +87,7 @@ def _failure(book: str, error: BaseException, where: str = "") -> RuleError:
 
 
 def _refuse_homonyms(rules: Sequence[Rule], book: str) -> None:
-    """Verdicts and certificates are kept by name, so two rules must not share one."""
+    """Refuse two rules of one name, as verdicts and certificates are kept by name."""
     first: dict[str, Rule] = {}
     for rule in rules:
         if first.setdefault(rule.name, rule) is not rule:
@@ -95,15 +95,15 @@ def _refuse_homonyms(rules: Sequence[Rule], book: str) -> None:
 
 
 def installed_rulebooks() -> tuple[str, ...]:
-    """Names of the rulebooks that installed packages offer."""
+    """Return the names of the rulebooks that installed packages offer."""
     return tuple(sorted(point.name for point in entry_points(group=GROUP)))
 
 
 def read_installed(name: str) -> list[Rule]:
-    """The rules of an installed rulebook, not verified yet; none if there is no such rulebook.
+    """Return the unverified rules of an installed rulebook; none if there is no such rulebook.
 
     Raises:
-        RuleError: it cannot be loaded, holds no rule, or two of one name.
+        RuleError: the rulebook cannot be loaded, holds no rule, or holds two rules of one name.
     """
     rules = [rule for point in entry_points(group=GROUP, name=name) for rule in _read(point)]
     _refuse_homonyms(rules, f"rulebook {name!r}")

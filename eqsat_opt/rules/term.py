@@ -51,7 +51,7 @@ ConditionKind = Literal[
 
 
 def _arithmetic(kind: SizeKind, swapped: bool = False) -> Callable[[Expr, Size], Expr]:
-    """An operator of expressions; ``swapped`` has the operand first that stands second."""
+    """Return an operator of expressions; ``swapped`` exchanges its two operands."""
 
     def combine(self: Expr, other: Size) -> Expr:
         return Expr(kind, (expr(other), self) if swapped else (self, expr(other)))
@@ -85,7 +85,7 @@ class Expr:
         return 0 - self
 
     def __getitem__(self, index: Size) -> Expr:
-        """Element ``index`` of a list attribute."""
+        """Return element ``index`` of a list attribute."""
         return Expr("item", (self, index))
 
     def __eq__(self, other: object) -> Condition:  # type: ignore[override]
@@ -109,7 +109,7 @@ class Expr:
     __hash__ = object.__hash__
 
     def leaves(self) -> Iterator[Expr]:
-        """Every attribute variable, extent, rank and element type below this expression."""
+        """Yield every attribute variable, extent, rank and element type in this expression."""
         if self.kind in ("attr", "dim", "rank", "dtype"):
             yield self
             return
@@ -139,7 +139,7 @@ Size = float | Expr
 
 
 def expr(value: object) -> Expr:
-    """Lift a literal."""
+    """Lift a literal to an expression."""
     return value if isinstance(value, Expr) else Expr("literal", (value,))
 
 
@@ -155,7 +155,7 @@ class Condition:
     reason: str = ""
 
     def because(self, reason: str) -> Condition:
-        """The same condition with a reason, which reports show."""
+        """Return the same condition with a reason, which reports show."""
         return replace(self, reason=reason)
 
     def __bool__(self) -> bool:
@@ -199,16 +199,16 @@ class Term:
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rmatmul__ = _meets
 
     def walk(self) -> Iterator[Term]:
-        """This term and all below it, operands first."""
+        """Yield this term and all terms in it, operands first."""
         yield self
 
     def variables(self) -> set[str]:
-        """Names of the tensor variables."""
+        """Return the names of the tensor variables."""
         return {t.name for t in self.walk() if isinstance(t, Var)}
 
 
 class _Shape:
-    """``x.shape == y.shape`` in a rule."""
+    """The shape of a variable, for ``x.shape == y.shape`` in a rule."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -228,7 +228,7 @@ class Var(Term):
     const: bool = False
 
     def dim(self, axis: Size) -> Expr:
-        """The extent along ``axis``."""
+        """Return the extent along ``axis``."""
         return Expr("dim", (self.name, expr(axis)))
 
     @property
@@ -238,7 +238,7 @@ class Var(Term):
 
     @property
     def dtype(self) -> Expr:
-        """The element type, for a literal beside it."""
+        """The element type, for a literal that meets the tensor."""
         return Expr("dtype", (self.name,))
 
     @property
@@ -264,7 +264,7 @@ class Apply(Term):
                 raise _no_operand(arg)
 
     def walk(self) -> Iterator[Term]:
-        """Operands first."""
+        """Yield the terms in the operands, and then this term."""
         for arg in self.args:
             yield from arg.walk()
         yield self
@@ -289,13 +289,13 @@ def _no_operand(value: object) -> RuleError:
 
 
 def shown(value: object) -> str:
-    """A value, or a list of values in parentheses."""
+    """Return a value as text; a list of values is put in parentheses."""
     return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True)
 class Function:
-    """A variable that stands for any elementwise unary function."""
+    """A variable that represents any elementwise unary function."""
 
     name: str
 
@@ -304,7 +304,7 @@ class Function:
 
 
 class _Ops:
-    """``ops.Conv(x, w, strides=s, …)`` builds a pattern and checks it against the registry."""
+    """The builder of patterns such as ``ops.Conv(x, w, strides=s, …)``, checked by the registry."""
 
     def __getattr__(self, name: str) -> Callable[..., Term]:
         if name.startswith("_"):
@@ -340,17 +340,17 @@ ops = _Ops()
 
 
 def applied(roots: Iterable[Term]) -> Iterator[Apply]:
-    """The operators of some terms, operands first; a shared one comes once for each use."""
+    """Return the operators of some terms, operands first; a shared one comes once for each use."""
     return (term for root in roots for term in root.walk() if isinstance(term, Apply))
 
 
 def parts(value: AttrPattern) -> tuple[Expr, ...]:
-    """The entries of a list attribute, or the attribute itself."""
+    """Return the entries of a list attribute, or the attribute itself as the only entry."""
     return value if isinstance(value, tuple) else (value,)
 
 
 def offset(expression: Expr) -> tuple[Expr, int]:
-    """An expression as another and a literal that is added."""
+    """Split an expression into another one and a literal that is added to it."""
     added, base = 0, expression
     while base.kind in ("+", "-") and base.args[1].kind == "literal":
         added += base.args[1].args[0] * (1 if base.kind == "+" else -1)
@@ -361,45 +361,51 @@ def offset(expression: Expr) -> tuple[Expr, int]:
 
 
 def concat(x: Term, y: Term, axis: Size) -> Term:
-    """Binary concatenation, as the e-graph holds it."""
+    """Return the binary concatenation, as the e-graph holds it."""
     return ops.Concat(x, y, axis=axis)
 
 
 def slice_(x: Term, axis: Size, lo: Size, hi: Size) -> Term:
-    """``x[lo:hi]`` along ``axis``."""
+    """Return ``x[lo:hi]`` along ``axis``."""
     return ops.Slice(x, axis=axis, lo=lo, hi=hi)
 
 
 def follows(first: Var, second: Var) -> Condition:
-    """``second`` comes after ``first``: siblings merge in one order only, so growth is linear."""
+    """Return the condition that ``second`` comes after ``first`` in the graph.
+
+    Siblings then merge in one order only, so growth is linear.
+    """
     return Condition("follows", (first.name, second.name))
 
 
 def distinct(x: Var, y: Var) -> Condition:
-    """The two operands are different values."""
+    """Return the condition that two operands are different values."""
     return Condition("distinct", (x.name, y.name))
 
 
 def is_float(x: Var) -> Condition:
-    """The elements are floating point numbers."""
+    """Return the condition that the elements are floating point numbers."""
     return Condition("is-float", (x.name,))
 
 
 def near(value: Size, target: Size, tolerance: float = 1e-6) -> Condition:
-    """A float that is ``target`` up to a relative tolerance: constants were rounded on the way."""
+    """Return the condition that a float is ``target`` up to a relative tolerance.
+
+    Constants of a model may have been rounded.
+    """
     return Condition("near", (expr(value), expr(target), tolerance))
 
 
 def far(value: Size, target: Size, tolerance: float = 1e-6) -> Condition:
-    """The opposite of :func:`near`."""
+    """Return the opposite condition of :func:`near`."""
     return Condition("far", (expr(value), expr(target), tolerance))
 
 
 def sqrt(value: Expr) -> Expr:
-    """The square root of a positive float."""
+    """Return the square root of a positive float."""
     return Expr("sqrt", (value,))
 
 
 def real(value: Expr) -> Expr:
-    """An extent as a float; a symbolic one has no such value."""
+    """Return an extent as a float; a symbolic one has no such value."""
     return Expr("real", (value,))

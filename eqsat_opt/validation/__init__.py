@@ -1,3 +1,3 @@
-"""Compares models: designed inputs, tolerances, and the noise of the original."""
+"""Comparison of models: designed inputs, tolerances, and the noise of the original."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""Do two models compute the same? Outputs on random inputs, and on those where errors show.
+"""Comparison of two models by their outputs on random inputs, and on those where errors show.
 
-How much outputs may differ is a matter of :mod:`eqsat_opt.validation.tolerances`, and of how far
-the original moves by itself (:mod:`eqsat_opt.validation.own_movement`).
+The allowed difference depends on :mod:`eqsat_opt.validation.tolerances`, and on how far the
+original moves by itself (:mod:`eqsat_opt.validation.own_movement`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def differences(
 
     Where outputs differ and both models quantise, they are compared once more between their
     quantisations (:mod:`eqsat_opt.validation.partitions`), with the same tolerances. If all agrees
-    there, what is left is floats that were rounded to the neighbouring step, and no error; the
-    relative difference is then the largest between quantisations.
+    there, the outputs differ by floats that were rounded to the neighbouring step, which is no
+    error; the relative difference is then the largest between quantisations.
 
     Raises:
         RuntimeFailed: ``model`` does not run on random inputs, or has other outputs.

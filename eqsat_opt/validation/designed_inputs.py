@@ -1,8 +1,8 @@
 """Inputs whose values show what random ones hide: masks, gates, infinities, ends of ranges.
 
-A maximum over nothing but −∞, a row of attention that is masked whole, a branch of 1e9 behind a
-gate of 0: there equal formulas part that agree everywhere else. What each class promises for
-such values is in `docs/numerics.md`; classes that promise nothing are not tried on them.
+Formulas that agree everywhere else differ on a maximum over nothing but −∞, on a row of attention
+that is masked whole, or on a branch of 1e9 behind a gate of 0. `docs/numerics.md` lists the
+promises of each class for such values; classes that promise nothing are not tried on them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["added_masks", "value_drafts"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Change: TypeAlias = Callable[[Array, np.random.Generator], Array]
-"""A value of an input made special; the random value is not touched."""
+"""A function that returns a special value for an input; the random value stays as it is."""
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _HUGE: Mapping[int, float] = {TensorProto.FLOAT16: 4096.0}
-"""What hides an ordinary number that it is added to, and can still be squared; 1e9 elsewhere."""
+"""A number that hides ordinary ones it is added to, and can still be squared; 1e9 elsewhere."""
 
 _EACH = 4
-"""Inputs of a kind that are made special one at a time, while the others stay ordinary."""
+"""Most inputs of a kind that are made special one at a time, while the others stay ordinary."""
 
 _SPECIAL_CLASSES = (Numerics.BITEXACT, Numerics.REASSOCIATE)
 
@@ -41,12 +41,12 @@ _SPECIAL_CLASSES = (Numerics.BITEXACT, Numerics.REASSOCIATE)
 def value_drafts(
     graph: onnx.GraphProto, specs: Sequence[InputSpec], sizes: Mapping[str, int], numerics: Numerics
 ) -> Iterator[Draft]:
-    """Drafts for a model, those that are most often telling first.
+    """Yield drafts for a model, first those that show errors most often.
 
     Args:
-        graph: the model's, to see which inputs are masks.
+        graph: the model's graph, in which masks are found.
         specs: its inputs.
-        sizes: by symbol.
+        sizes: sizes by symbol.
         numerics: the class that candidates have to keep.
     """
 
@@ -86,7 +86,7 @@ def value_drafts(
     ]
     for name in infinite[:_EACH]:
         yield draft(f"a plane of {name} at -inf", "special", {name: _plane(-np.inf)})
-    # What a maximum makes of NaN hangs on where it stands: NaN is tried where none meets it.
+    # Whether a maximum keeps NaN depends on its position: NaN is tried where no maximum reads it.
     clear = [name for name in floats if not _meets_maxima(graph, name)]
     for value, names in ((np.nan, clear), (np.inf, infinite)):
         for name in names[:_EACH]:
@@ -121,12 +121,12 @@ def _ends(low: int, high: int) -> Change:
 
 
 def _gate(array: Array, generator: np.random.Generator) -> Array:
-    """Open and closed."""
+    """Set each element to 0 or 1 by chance, as gates that are closed or open."""
     return generator.integers(0, 2, size=array.shape).astype(array.dtype)
 
 
 def _gates(array: Array, generator: np.random.Generator) -> Array:
-    """Some elements open or closed, and a plane of each."""
+    """Set some elements to 0 or 1 by chance, a plane to 0 and another to 1."""
     special = generator.integers(0, 2, size=array.shape).astype(array.dtype)
     result = np.where(generator.random(array.shape) < 0.5, special, array).astype(array.dtype)
     for number, value in enumerate((0, 1)):
@@ -137,7 +137,10 @@ def _gates(array: Array, generator: np.random.Generator) -> Array:
 
 
 def _mask(value: float | None) -> Change:
-    """0 or ``value``, the least number for none; a row is masked whole, another not at all."""
+    """Return a change to a mask of 0 and ``value``, or the least number if that is ``None``.
+
+    The first row is masked whole, the second not at all.
+    """
 
     def change(array: Array, generator: np.random.Generator) -> Array:
         least = _least(array.dtype) if value is None else value
@@ -171,7 +174,7 @@ def _element(value: float) -> Change:
 
 
 def _plane_of(array: Array, number: int) -> tuple[int, ...] | None:
-    """The index of an image, or of a row where there are no images; none of a vector."""
+    """Return the index of an image, or of a row if there are no images; ``None`` for a vector."""
     leading = array.shape[: max(1, array.ndim - 2)] if array.ndim > 1 else ()
     if not leading or array.size == 0 or number >= int(np.prod(leading)):
         return None
@@ -182,7 +185,7 @@ def _least(dtype: Any) -> float:
     return float(ml_dtypes.finfo(dtype).min)  # type: ignore[no-untyped-call]
 
 
-# What becomes of inputs --------------------------------------------------------------------------
+# Propagation of inputs ---------------------------------------------------------------------------
 
 _PASSES_INFINITIES = MOVING | {
     "Cast", "Pad", "Where", "Add", "Sub", "Sum", "Neg", "Abs", "Max", "Min", "Clip", "Relu",
@@ -194,12 +197,12 @@ _PASSES_INFINITIES = MOVING | {
 
 
 def _meets_products(graph: onnx.GraphProto, name: str) -> bool:
-    """Whether what is infinite may meet a product, where another order may make it NaN."""
+    """Return whether an infinity may meet a product, where another order may make it NaN."""
     reached = {name}
     for node in graph.node:  # in topological order
         read = reached.intersection(node.input)
         if node.attribute and any(a.HasField("g") or a.graphs for a in node.attribute):
-            return True  # a subgraph reads what it likes
+            return True  # a subgraph may read any value
         if read and (node.domain or node.op_type not in _PASSES_INFINITIES):
             return True
         if read:
@@ -212,15 +215,15 @@ _MAXIMA = {
     "ReduceMin", "ArgMax", "ArgMin", "TopK", "Max", "Min", "Clip", "NonMaxSuppression", "Hardmax",
     "Sort", "Unique", "LSTM", "GRU", "RNN",
 }  # fmt: skip
-"""Operators that return a NaN or drop it, by where it stands; recurrences clip what they read."""
+"""Operators that return or drop a NaN, depending on its position; recurrences clip operands."""
 
 
 def _meets_maxima(graph: onnx.GraphProto, name: str) -> bool:
-    """Whether a NaN may meet a maximum, which may drop it."""
+    """Return whether a NaN may meet a maximum, which may drop it."""
     reached = {name}
     for node in graph.node:  # in topological order
         if any(a.HasField("g") or a.graphs for a in node.attribute):
-            return True  # a subgraph reads what it likes
+            return True  # a subgraph may read any value
         if reached.intersection(node.input):
             if node.domain or node.op_type in _MAXIMA:
                 return True
@@ -236,9 +239,9 @@ _MASK_OPERANDS = {"Attention": 3}
 
 
 def added_masks(graph: onnx.GraphProto, names: Sequence[str]) -> list[str]:
-    """Inputs that are only added to what a softmax reads, and have no other use.
+    """Return the inputs that are only added to the operand of a softmax, and have no other use.
 
-    So what is as low as a mask is absorbed there, and reaches nothing else.
+    A value as low as a mask is absorbed there, and reaches nothing else.
     """
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in graph.node:

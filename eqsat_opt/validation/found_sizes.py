@@ -1,7 +1,7 @@
-"""Find sizes at which the original runs, where nobody gave them all.
+"""The search for sizes at which the original runs, where the user did not give them all.
 
-Assumed sizes satisfy what types tell of a model. What computed shapes demand besides is found out
-by running the original, before anything is priced at sizes that cannot be.
+Assumed sizes satisfy the demands of a model's types. Further demands of computed shapes are found
+by running the original, before anything is priced at impossible sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["SizeSearch", "find_sizes", "has_doubt"]
 
 @dataclass(frozen=True)
 class SizeSearch:
-    """Sizes at which the original runs, or what it says at those that were assumed first.
+    """Sizes at which the original runs, or its failure at those that were assumed first.
 
     Attributes:
         sets: sizes, one for each set that the user gave.
@@ -36,9 +36,9 @@ class SizeSearch:
 
 
 def has_doubt(sets: Sequence[Sizes]) -> bool:
-    """Tell whether assumed sizes may contradict the model in a way that types do not show.
+    """Return whether assumed sizes may contradict the model in a way that types do not show.
 
-    Those of batches hardly ever do.
+    Sizes of batches hardly ever do.
     """
     return any(one.independent for one in sets)
 
@@ -54,11 +54,11 @@ def find_sizes(
     """Run the original at the assumed sizes, and at others until it runs.
 
     Args:
-        original: the model as it came.
+        original: the model as given.
         sets: sizes, one for each set that the user gave.
-        options: how sessions are opened; nothing is optimised in them.
-        box: where the original is run, since some kernels end their process at a bad size.
-        deadline: by when to have ended; the first assumptions stay where it strikes.
+        options: options of sessions, in which nothing is optimised.
+        box: sandbox that runs the original, as some kernels end their process at a bad size.
+        deadline: end of the search; if it passes, the first assumptions stay.
     """
     found: list[Sizes] = []
     try:
@@ -74,13 +74,13 @@ def find_sizes(
                 failures.append(failure)
             else:
                 return SizeSearch(tuple(sets), _sentence(sizes, failures))
-    except (OutOfTime, RuntimeFailed):  # whoever compares will say what is wrong
+    except (OutOfTime, RuntimeFailed):  # the comparison reports the reason later
         return SizeSearch(tuple(sets))
     return SizeSearch(tuple(found))
 
 
 def _failure(session: SandboxSession, specs: Sequence[InputSpec], sizes: Sizes) -> str:
-    """Why a model does not run at these sizes; empty if it does."""
+    """Return why a model does not run at these sizes; empty if it does."""
     try:
         session.run(random_inputs(specs, 0, sizes_for(specs, sizes.inputs)))
     except RuntimeFailed as error:

@@ -1,4 +1,4 @@
-"""Compares one model with what its original computes: on random inputs, and where errors show."""
+"""The comparison of one model with its original: on random inputs, and where errors show."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["TO_EXCUSE", "Judge"]
 _NOISY_RUNS = 4
 
 _TO_ACCUSE, TO_EXCUSE = 0.1, 0.4
-"""Shares of the time left that this may take: to find a fault, and to keep a candidate."""
+"""Shares of the time left to measure how the original moves: to accuse or excuse a candidate."""
 
 
 def _noisy_session(
@@ -50,7 +50,7 @@ def _noisy_session(
 
 @dataclass(frozen=True)
 class Judge:
-    """What is needed to compare one model with the reference."""
+    """The judge of one model, which compares it with the reference."""
 
     reference: Reference
     model: ModelSource
@@ -61,7 +61,7 @@ class Judge:
     precision: Precision
 
     def _judged_as(self, name: str) -> str:
-        """The element type in which an output was computed, if it is not its own."""
+        """Return the element type in which an output was computed; empty if it is its own."""
         if self.precision is Precision.FP16:
             return "float16"
         return "" if self.reference.own is None else self.reference.own.narrow.get(name, "")
@@ -75,7 +75,7 @@ class Judge:
         return [Scale.of(values) for values in zip(*self.reference.outputs, strict=True)]
 
     def compare(self, results: Sequence[Sequence[Any]]) -> tuple[Difference, ...]:
-        """The worst difference of every output over the random inputs."""
+        """Return the worst difference of every output over the random inputs."""
         reference, exact = self.reference, self.numerics is Numerics.BITEXACT
         worst: dict[str, Difference] = {}
         for actual, expected in zip(results, reference.outputs, strict=True):
@@ -98,16 +98,16 @@ class Judge:
     def against_movement(
         self, found: tuple[Difference, ...], results: Sequence[Sequence[Any]]
     ) -> tuple[Difference, ...]:
-        """The differences once more, by how far the original moves by itself.
+        """Judge the differences once more, by how far the original moves by itself.
 
-        Who differs by less than that is excused. In the default class, whoever differs by more is
-        accused, however small the difference is, if it shows without the runtime's fusions too;
-        and an infinity that these hide in the original has to be in the other model. In `bitexact`
-        no bit may differ but by what libraries compute in another order.
+        A difference below that is excused. In the default class a difference above it is a fault,
+        however small it is, if it shows without the runtime's fusions too; and an infinity that
+        fusions hide in the original has to be in the other model. In `bitexact` no bit may differ,
+        except where libraries compute in another order.
         """
         reference, own = self.reference, self.reference.own
         if own is None or (own.rounds and not self._hides_infinities):
-            return found  # parts between quantisations say more
+            return found  # the comparison between quantisations shows more
         is_wrong = any(one.why for one in found)
         is_strict = (
             self._is_own
@@ -171,7 +171,7 @@ class Judge:
                 plain = plain or self.open_candidate(self.model, own.plain_options)
                 values = plain.run(feeds)
                 again = moved(movement.plain, values, movement.allowed_plain, granted)
-                if is_exact:  # in sessions of both modes no bit may be another
+                if is_exact:  # no bit may differ, either with or without fusions
                     judged = [
                         one if other.why else other
                         for one, other in zip(judged, again, strict=True)
@@ -213,7 +213,7 @@ class Judge:
         ]
 
     def on(self, trial: Trial, session: Runner) -> Difference | None:
-        """What is wrong on a trial, if anything is and no rounding explains it."""
+        """Return a fault that shows on a trial; ``None`` if rounding explains all differences."""
         names, what = self.reference.names, trial.draft.what
         try:
             actual = session.run(trial.feeds)
@@ -277,10 +277,10 @@ class Judge:
         return tuple(found)
 
     def _is_confirmed(self, draft: Draft, session: Runner) -> bool:
-        """Whether a difference shows again, on other inputs of the sort.
+        """Return whether a difference shows again, on other inputs of the same kind.
 
-        It has to go beyond what reordered sums explain and, where special values are concerned, it
-        has to show without the runtime's own fusions, which do not all keep them.
+        It has to exceed what reordered sums explain. On special values it also has to show without
+        the runtime's own fusions, as some of these do not keep such values.
         """
         original = self.reference.model
         if original is None:
@@ -318,8 +318,8 @@ class Judge:
         if draft.kind == "special":
             if movement is None or any(np.isinf(one.max_rel) for one in shown):
                 return True
-            # Errors in sums would hide what becomes of masks; what the original's own runs show
-            # does not.
+            # Random errors in sums would hide faults in masks; the movement between the
+            # original's own runs does not.
             own = [widest(None, allowed) for allowed in movement.allowed]
             return any(one.why for one in self._on_values(trial, actual, own, movement))
         if noise is None and movement is None:
@@ -332,7 +332,7 @@ class Judge:
         return any(one.why for one in self._on_values(trial, actual, spread, movement))
 
     def _movement(self, trial: Trial) -> Movement | None:
-        """How the original moves on a trial; ``None`` where that cannot be known."""
+        """Return how far the original moves on a trial; ``None`` if that cannot be measured."""
         own = self.reference.own
         if own is None or not self.reference.has_time(TO_EXCUSE):
             return None
@@ -345,8 +345,8 @@ class Judge:
     def between_quantisations(
         self, found: tuple[Difference, ...], feeds: tuple[Feeds, ...]
     ) -> tuple[Difference, ...]:
-        """The differences that steps of a quantisation do not explain."""
-        # Parts of a model that another runtime runs are not what it runs as a whole.
+        """Return the differences that steps of a quantisation do not explain."""
+        # Another runtime does not compute the parts of a model as it computes the whole.
         if self.reference.model is None or self.open_candidate is not self.open_session:
             return found
         try:
@@ -365,14 +365,14 @@ class Judge:
 
 
 def _where_known(expected: Any, actual: Any, allowed: Any | None) -> Any:
-    """What is expected, and the other side's values where these change by themselves."""
+    """Return the expected values, with the actual ones where values change by themselves."""
     if allowed is None or np.shape(expected) != np.shape(actual) or is_float(expected):
         return expected
     return np.where(np.isinf(allowed), actual, expected).astype(expected.dtype)
 
 
 def _worse(known: Difference | None, found: Difference) -> Difference:
-    """The worse of two differences; elements that were not compared add up."""
+    """Return the worse of two differences; their counts of uncompared elements add up."""
     if known is None:
         return found
 
@@ -387,7 +387,7 @@ def _worse(known: Difference | None, found: Difference) -> Difference:
 def _without_steps(
     found: Sequence[Difference], between: Sequence[Difference]
 ) -> tuple[Difference, ...]:
-    """Differences that steps of a quantisation explain are none; other shapes and types are."""
+    """Excuse differences that steps of a quantisation explain: all but those of shape and type."""
     # Parts may be of other types than the output, with tolerances of their own.
     used = max((part.max_rel / part.tolerance for part in between if part.tolerance), default=0.0)
     return tuple(

@@ -1,7 +1,7 @@
-"""Find outputs that are computed in floats narrower than those in which they are returned.
+"""Outputs that are computed in narrower floats than those in which they are returned.
 
-A model converted to float16 often keeps float32 at its ends. Its outputs carry the rounding of
-float16 then, and are judged by it.
+A model converted to float16 often keeps float32 at its ends. Its outputs then carry the rounding of
+float16, and are judged by it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ __all__ = ["narrow_outputs"]
 
 
 def narrow_outputs(model: onnx.ModelProto) -> Mapping[str, str]:
-    """Output to the coarsest float type that is computed in before it; wider outputs only.
+    """Return the coarsest narrow float type in which each output is computed, by output.
 
-    Weights that are stored narrow round nothing, and neither do inputs.
+    Only outputs of a wider type are listed. Weights that are stored in a narrow type round nothing,
+    and neither do inputs.
     """
     types = element_types(model)
     stored = {tensor.name for tensor in model.graph.initializer}
@@ -33,7 +34,7 @@ def narrow_outputs(model: onnx.ModelProto) -> Mapping[str, str]:
         own = [types[name] for name in node.output if types.get(name) in NARROW]
         found = [*own, *(behind[name] for name in node.input if name in behind)]
         if found:
-            # Of the two narrow types bfloat16 has fewer digits.
+            # bfloat16 has fewer digits than float16, the other narrow type.
             coarsest = TensorProto.BFLOAT16 if TensorProto.BFLOAT16 in found else found[0]
             behind.update(dict.fromkeys(node.output, coarsest))
     return {

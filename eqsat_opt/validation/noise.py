@@ -1,9 +1,9 @@
-"""How well an original knows its own outputs: the same model with the rounding of its sums redrawn.
+"""Models with redrawn rounding of sums, which show how precisely a model determines its outputs.
 
 Where large terms cancel, a sum in another order is as right as the original, and far from it. So
 every sum gets a random error relative to the *terms* that are added, every other result one
 relative to itself; how far the outputs move is what reordering explains (Monte Carlo arithmetic:
-Parker, 1997). Sums of small whole numbers are exact in every order and get none: 1 − gate is 0.
+Parker, 1997). Sums of small whole numbers are exact in every order and get no error: 1 − gate is 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EPSILON: Mapping[int, float] = {
     TensorProto.FLOAT16: 2.0**-8,
     TensorProto.BFLOAT16: 2.0**-5,
 }
-"""Some roundings of the type."""
+"""Relative error of some roundings, by type."""
 
 _EXACT = 2.0**10
 """Whole numbers up to this add up exactly, in float16 too."""
@@ -39,7 +39,7 @@ _DRAWN = {TensorProto.FLOAT, TensorProto.DOUBLE}
 """Types of which the runtime draws random numbers."""
 
 _NO_RANDOM_OPSET = 22
-"""From this opset on the runtime has no operator that draws numbers, but for Dropout."""
+"""From this opset on the runtime has no operator that draws numbers, except Dropout."""
 
 _ONE, _HALF, _TRAINS, _SIGN = "noise.one", "noise.half", "noise.trains", "noise.sign"
 _SIGN_SIZE = 3.0**-0.5
@@ -51,12 +51,12 @@ _LEAST_NORMAL: Mapping[int, float] = {
     TensorProto.FLOAT16: 2.0**-14,
     TensorProto.BFLOAT16: 2.0**-126,
 }
-"""Below it a result is rounded to a multiple of the least number, however small it is."""
+"""Least normal number by type; below it, results are rounded to multiples of the least number."""
 
 _LEAST_OPSET = 11
 
 _QUOTIENTS = {"Div": 1, "Reciprocal": 0}
-"""The operand by whose sign at zero a result is one infinity or the other."""
+"""Operator to the operand whose sign at zero decides which infinity is the result."""
 
 _TWO_TERMS = {"Add", "Sub"}
 _MANY_TERMS = {
@@ -73,7 +73,7 @@ _EXACT_OPS = MOVING | {
     "Trilu", "Dropout", "Mod", "ReverseSequence",
 }  # fmt: skip
 _ABSOLUTE = {"Sigmoid", "Elu", "Selu", "Celu", "Softplus", "Mish"}
-"""Functions that libraries compute beside a number near 1: small results have few digits."""
+"""Functions that libraries compute by way of numbers near 1, so small results have few digits."""
 _PRODUCTS_OF_THEM = {"Gelu", "Swish", "FastGelu", "QuickGelu", "BiasGelu"}
 """Products of such a function and the operand."""
 _QUARTER = 0.25
@@ -96,20 +96,20 @@ _SINGLE = {
 
 
 _ROUNDED = {"Add", "Sub", "Mul", "Div", "Sqrt", "Reciprocal", "Mod", "Fmod"}
-"""Operators of which IEEE 754 fixes every bit."""
+"""Operators for which IEEE 754 fixes every bit of the result."""
 
 
 def noisy(
     model: onnx.ModelProto, *, partly: bool = False, by_libraries: bool = False
 ) -> onnx.ModelProto | None:
-    """The model with random errors in it; ``None`` if it has what this does not know.
+    """Return the model with random errors in it; ``None`` if it has parts that are not known here.
 
     Args:
-        model: with its types inferred where they are no floats of one kind; its file may be needed
-            for its weights.
+        model: the model, with its types inferred where they are no floats of one kind; its file may
+            be needed for its weights.
         partly: whether an operator that is not known gets an error relative to its results.
-        by_libraries: whether only what libraries are free to compute in several ways gets errors:
-            long sums and functions, in whatever order the graph is.
+        by_libraries: whether errors are limited to results that libraries are free to compute in
+            several ways: those of long sums and functions, in whatever order the graph is.
     """
     opset = _opset(model)
     if opset < _LEAST_OPSET or (model.functions and not partly):
@@ -141,7 +141,7 @@ def noisy(
 
 
 def _is_exact(node: NodeProto) -> bool:
-    """Whether a result has the bits of an operand, or is one number whatever the order."""
+    """Return whether a result has the bits of an operand, or is one number whatever the order."""
     named = {attribute.name: attribute.s.decode() for attribute in node.attribute}
     if node.op_type in ("Resize", "Upsample"):
         return bool(named.get("mode", "nearest") == "nearest")
@@ -151,9 +151,9 @@ def _is_exact(node: NodeProto) -> bool:
 
 
 def with_other_zeros(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """The model with the sign of every zero that divides turned; ``None`` where nothing divides.
+    """Return the model with the sign of each divisor that is 0 turned; ``None`` without divisions.
 
-    No class promises that sign, so neither does any promise what follows from it.
+    No class promises that sign, so none promises the results that follow from it.
     """
     if _opset(model) < _LEAST_OPSET:
         return None
@@ -196,10 +196,10 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def element_types(model: onnx.ModelProto) -> dict[str, int]:
-    """The element type of every value of the graph for which one can be inferred, by its name."""
+    """Return the element type, by name, of every value for which it can be inferred."""
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
-    except Exception:  # what it cannot infer stays without noise
+    except Exception:  # values of unknown type stay without noise
         graph = model.graph
     values = [*graph.value_info, *graph.input, *graph.output]
     types = {value.name: value.type.tensor_type.elem_type for value in values}
@@ -221,12 +221,12 @@ def _numbers(prefix: str, kind: int) -> Iterator[TensorProto]:
 
 
 def _drawn(make: Callable[..., str], like: str, seed: int, *, kind: int, opset: int) -> str:
-    """Random numbers from -1 to 1, in the type of the errors."""
+    """Draw random numbers from -1 to 1, in the type of the errors."""
     if opset < _NO_RANDOM_OPSET:
         drawn = kind if kind in _DRAWN else TensorProto.FLOAT
         limits = {"low": -1.0, "high": 1.0, "seed": float(seed), "dtype": drawn}
         numbers = make("RandomUniformLike", like, **limits)
-    else:  # what is dropped of ones is -1, and what is kept and doubled 1, before both are scaled
+    else:  # dropout of ones gives 0 or 2, and less 1 that is -1 or 1, before both are scaled
         drawn = TensorProto.FLOAT
         ones = make("Expand", _ONE, make("Shape", like))
         kept = make("Dropout", ones, _HALF, _TRAINS, seed=seed)
@@ -237,7 +237,7 @@ def _drawn(make: Callable[..., str], like: str, seed: int, *, kind: int, opset: 
 def _with_error(
     node: NodeProto, prefix: str, number: int, *, kind: int, opset: int
 ) -> Sequence[NodeProto]:
-    """The node, and its result plus an error of the size of its terms."""
+    """Return nodes that compute the result of a node plus an error of the size of its terms."""
     count = 0
 
     def make(op: str, *operands: str, **attributes: Any) -> str:
@@ -262,7 +262,7 @@ def _with_error(
     elif node.op_type in _MANY_TERMS:
         twin = NodeProto()
         twin.CopyFrom(node)
-        twin.name = ""  # no two nodes may have one
+        twin.name = ""  # no two nodes may have one name
         floats = 1 if node.op_type in _ONE_OF_TERMS else len(node.input)
         for position in range(floats):
             if node.input[position]:

@@ -1,9 +1,10 @@
-"""How far the outputs of an original move by themselves, element by element.
+"""The movement of an original: how far its outputs vary by themselves, element by element.
 
 The same numbers are computed again: without the runtime's own fusions, on inputs one unit in the
-last place away, and with a random error in every sum, as another order gives. Nobody can be asked
-to know an output better than its original does. Where the original is infinite in one run and not
-in the other, or chooses another index, an element says nothing at all and is not compared.
+last place away, and with a random error in every sum, as another order gives. No candidate has
+to determine an output more precisely than the original does. Where the original is infinite in one
+run and not in the other, or chooses another index, an element shows nothing at all and is not
+compared.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ __all__ = ["Movement", "OwnMovement", "neighbouring"]
 Array: TypeAlias = npt.NDArray[Any]
 
 _MEASURED, _DRAWN = 16.0, 2.0
-"""Times what moves in a run that any user may see, and in one whose sums err by many roundings."""
+"""Factors on moves in a run that any user may see, and in one whose sums err by many roundings."""
 
 _MOST = 0.9
 
 _NEIGHBOURS, _DRAWS = 2, 3
-"""Runs on inputs beside the given ones, and with errors in the sums."""
+"""Number of runs on inputs beside the given ones, and of runs with errors in the sums."""
 
 _CLASS: Mapping[Numerics, float] = {
     Numerics.BITEXACT: 1.0,
@@ -45,24 +46,24 @@ _CLASS: Mapping[Numerics, float] = {
     Numerics.REFACTOR: 8.0,
     Numerics.RELAXED: 64.0,
 }
-"""How many times its own movement a numerics class may move an output; in `bitexact` only what
-libraries move counts, and the bound of the class besides."""
+"""Multiple of its own movement by which a numerics class may move an output. In `bitexact` only the
+movement by libraries counts, and the bound of the class holds as well."""
 
 _EXACT = 2.0**10
-"""Whole numbers up to this are flags, gates and counts, which nobody rounds."""
+"""Whole numbers up to this are flags, gates and counts, which are not rounded."""
 
 
 @dataclass(frozen=True)
 class Movement:
-    """What is known of the outputs of an original on one input.
+    """The movement of the outputs of an original on one input.
 
     Attributes:
         plain: outputs without the runtime's own fusions, which hide some infinities.
-        allowed: per output how far each element may be off. NaN where an element is not known at
-            all; infinite, for an output that is no float, where it changes by itself; ``None``
-            where the whole output has another shape every time.
+        allowed: per output, how far each element may be off. NaN where an element is not
+            determined at all; infinite, in an output that is no float, where the element changes by
+            itself; ``None`` where the whole output has another shape every time.
         allowed_plain: the same where both sides run without these fusions, so that an element which
-            is infinite with or without them is known.
+            is infinite with or without them is determined.
     """
 
     plain: tuple[Any, ...]
@@ -75,8 +76,8 @@ class OwnMovement:
 
     Args:
         model: the original.
-        options: how it is run when it is compared.
-        open_session: how models are loaded.
+        options: options of the session in which it is compared.
+        open_session: the function that loads models.
     """
 
     def __init__(self, model: ModelSource, options: OrtOptions, open_session: OpenSession) -> None:
@@ -107,7 +108,7 @@ class OwnMovement:
         return self._open(self._model, self.plain_options)
 
     def knows_sums(self, numerics: Numerics) -> bool:
-        """Whether it is known how far other orders of its sums move it."""
+        """Return whether it can be measured how far other orders of its sums move the original."""
         return self._drawing(numerics) is not None
 
     def _drawing(self, numerics: Numerics) -> Runner | None:
@@ -141,13 +142,13 @@ class OwnMovement:
     def of(
         self, feeds: Feeds, outputs: Sequence[Any], numerics: Numerics, *, is_drawn: bool = True
     ) -> Movement:
-        """The movement on one input.
+        """Return the movement on one input.
 
         Args:
             feeds: the input.
-            outputs: what the original gave for it.
-            numerics: the class that says how often it may be exceeded.
-            is_drawn: whether errors in sums are of interest, which take most of the time.
+            outputs: outputs of the original on the input.
+            numerics: numerics class, which decides by which factor the movement is multiplied.
+            is_drawn: whether to run with errors in sums, which takes most of the time.
 
         Raises:
             RuntimeFailed: the original does not run without the runtime's own fusions.
@@ -159,7 +160,7 @@ class OwnMovement:
         return self._known[key][1]
 
     def release(self) -> None:
-        """Let the loaded models go; what is known stays."""
+        """Release the loaded models; measured movements stay."""
         for name in ("_whole", "plain", "_noisy", "_by_libraries", "_other_zeros"):
             self.__dict__.pop(name, None)
 
@@ -195,7 +196,7 @@ class OwnMovement:
 
 
 def _runs(session: Runner | None, feeds: Feeds, count: int) -> list[Sequence[Any]]:
-    """Results of some runs; none where the model does not run so."""
+    """Return the results of some runs; none if the model does not run."""
     try:
         return [] if session is None else [session.run(feeds) for _ in range(count)]
     except RuntimeFailed:
@@ -219,7 +220,7 @@ def _float_movement(seen: Pairs, drawn: Pairs, zeros: Pairs, times: float) -> Ar
 
 
 def _where_known(allowed: Array | None, pairs: Pairs, zeros: Pairs) -> Array | None:
-    """NaN where two runs are infinite in another way, or where the sign of a zero shows."""
+    """Replace moves by NaN where infinities differ between runs, or the sign of a zero shows."""
     if allowed is None:
         return None
     unknown = np.zeros(allowed.shape, bool)
@@ -227,13 +228,13 @@ def _where_known(allowed: Array | None, pairs: Pairs, zeros: Pairs) -> Array | N
         wide, other = a.astype(np.float64), b.astype(np.float64)
         both = np.isfinite(wide) & np.isfinite(other)
         unknown |= ~(both | (wide == other) | (np.isnan(wide) & np.isnan(other)))
-    for a, b in zeros:  # what follows from an infinity of the other sign may be finite
+    for a, b in zeros:  # a result of an infinity of the other sign may be finite
         unknown |= _distance(a, b) > allowed
     return np.asarray(np.where(unknown, np.nan, allowed))
 
 
 def _typical(own: Array, moves: Array) -> Array:
-    """What most elements move relative to their size: few runs may leave one where it was."""
+    """Return how far elements of a size usually move, as few runs may leave an element unmoved."""
     size = np.abs(own.astype(np.float64))
     size = np.where(np.isfinite(size), size, 0.0)
     told = size > 0
@@ -242,7 +243,7 @@ def _typical(own: Array, moves: Array) -> Array:
 
 
 def _distance(a: Any, b: Any) -> Array:
-    """Absolute differences; 0 where one of the two is not finite."""
+    """Return absolute differences; 0 where an operand is not finite."""
     with np.errstate(all="ignore"):
         wide, other = a.astype(np.float64), b.astype(np.float64)
         both = np.isfinite(wide) & np.isfinite(other)
@@ -251,7 +252,7 @@ def _distance(a: Any, b: Any) -> Array:
 
 
 def _other_movement(pairs: Pairs) -> Array | None:
-    """Infinity where integers change; ``None`` for what is no tensor or changes its shape."""
+    """Return infinity where integers change; ``None`` for no tensor, or one that changes shape."""
     own = pairs[0][0]
     if not isinstance(own, np.ndarray):
         return None
@@ -264,7 +265,7 @@ def _other_movement(pairs: Pairs) -> Array | None:
 
 
 def neighbouring(feeds: Feeds, generator: np.random.Generator) -> Feeds:
-    """Inputs whose fractions are one unit in the last place away, up or down by chance."""
+    """Return inputs whose fractions are one unit in the last place away, up or down by chance."""
     return {name: _beside(value, generator) for name, value in feeds.items()}
 
 

@@ -1,8 +1,8 @@
-"""Models cut at their quantisations, so that what lies between can be compared.
+"""Models cut at their quantisations, so that the parts between these can be compared.
 
 A float that changes in its last bit may be rounded to the next step of a quantisation behind it,
 and all that follows moves by such steps: outputs of equal models then differ by more than rounding
-explains, and by how much nobody can say. Between two quantisations nothing of the kind happens. So
+explains, and by an unpredictable amount. Between two quantisations nothing of the kind happens. So
 the original runs with the operands of its quantisations as further outputs, and the other model
 with their results as inputs, taken from the original's run: each part sees the same data in both,
 and ordinary tolerances hold. Where every operand of every quantisation agrees, each is rounded to
@@ -31,8 +31,9 @@ class Segments:
     """The two sides of a comparison; both take the inputs of the original.
 
     Attributes:
-        original: its outputs, and what its quantisations read.
-        other: the same of the other model, where quantisations give what they give in the original.
+        original: computes the original's outputs and the operands of its quantisations.
+        other: computes the same of the other model, whose quantisations return the original's
+            results.
     """
 
     original: Runner
@@ -49,12 +50,12 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Part:
-    """The original, of which some values are compared.
+    """The original, with the values that are compared.
 
     Attributes:
-        inner: has at least these values as outputs or inputs.
+        inner: session that has at least these values as outputs or inputs.
         compared: names of values to their names in the other model.
-        runs: inputs and what they gave.
+        runs: inputs, and the values that they gave.
     """
 
     inner: Runner
@@ -74,7 +75,7 @@ class _Part:
         return [values[name] for name in self.compared]
 
     def values(self, feeds: Feeds) -> dict[str, Any]:
-        """What is known by name after a run; the same inputs run once."""
+        """Return the inputs and outputs of a run by name; the same inputs run once."""
         for known, values in self.runs:
             if known is feeds:
                 return values
@@ -85,7 +86,7 @@ class _Part:
 
 
 class _Fed:
-    """The other model, whose quantisations are inputs; it runs on the original's inputs."""
+    """The other model with its quantisations as inputs; it runs on the original's inputs."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class _Fed:
         values = self._original.values(feeds)
         cut = {other: values[name] for name, other in self._results.items()}
         wanted = self._original.compared.values()
-        if self._session is None:  # only a run tells the types of the new inputs
+        if self._session is None:  # the types of the new inputs are known after a run
             other = _without(self._structure, cut, wanted)
             self._session = self._open_session(other, self._options)
         known = {**feeds, **cut}
@@ -123,11 +124,11 @@ def cut_at_quantisations(
     options: OrtOptions,
     open_session: OpenSession = OrtSession,
 ) -> Segments | None:
-    """Both models cut at the quantisations that they share; ``None`` where there is none.
+    """Cut both models at the quantisations that they share; return ``None`` if there is none.
 
     Raises:
         ModelError: a model cannot be read.
-        RuntimeFailed: the original does not run with what it quantises as further outputs.
+        RuntimeFailed: the original does not run with the values at the cuts as further outputs.
     """
     first, second = read_structure(original), read_structure(other)
     cuts = tuple(_cuts(first, second))
@@ -174,7 +175,7 @@ def _cuts(first: onnx.ModelProto, second: onnx.ModelProto) -> Iterator[_Cut]:
 
 
 def quantises(model: onnx.ModelProto) -> bool:
-    """Whether a model rounds to a quantisation's steps, in its branches and functions too."""
+    """Return whether a model rounds to a quantisation's steps, even in branches and functions."""
     bodies = [model.graph.node, *(function.node for function in model.functions)]
     return any(_rounds(body, ROUNDING) for body in bodies)
 
@@ -194,7 +195,7 @@ def _inner(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _reads(node: onnx.NodeProto) -> list[str]:
-    """Operands, and what the subgraphs of a node read from outside."""
+    """Return the operands of a node, and the values that its subgraphs read from outside."""
     return [*filter(None, node.input), *dict.fromkeys(n for g in _inner(node) for n in _free(g))]
 
 
@@ -215,7 +216,7 @@ def _exposed(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
 def _without(
     model: onnx.ModelProto, known: Mapping[str, Any], outputs: Iterable[str]
 ) -> onnx.ModelProto:
-    """The model with some values as inputs in place of the nodes that make them."""
+    """Return the model with some values as inputs in place of the nodes that make them."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     graph = result.graph

@@ -1,4 +1,4 @@
-"""What an original computes on random inputs and on those where errors show, computed once."""
+"""The outputs of an original on random inputs and on those where errors show, computed once."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _RUNS_LEFT = 10
 """Runs of a model that have to fit before the deadline for one more to be of use."""
 
 _MOVING_BUILDS, _MOVING_RUNS = 4, 24
-"""What learning how the original moves takes, in sessions and runs of a default session."""
+"""Cost of measuring how far the original moves by itself, in sessions and in runs."""
 
 _MAX_DEATHS = 3
-"""Of a sandbox; a model that dies so often on drafts is not worth the seconds of more."""
+"""Deaths of a sandbox on drafts after which no further ones are tried, as each takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class Reference:
     """Inputs and the outputs of the original, computed once.
 
     Attributes:
-        names: of the outputs.
-        feeds, outputs: random inputs of one size, and what they give.
-        trials: further inputs.
-        model: the original, to look between its quantisations; ``None`` for outputs alone.
-        build_s: seconds to load it and run it for the first time.
+        names: names of the outputs.
+        feeds, outputs: random inputs of one size, and the outputs for them.
+        trials: further inputs and the outputs for them.
+        model: the original, to compare between its quantisations; ``None`` for outputs alone.
+        build_s: seconds to load the original and run it for the first time.
         run_s: seconds of its quickest run.
-        own: how far the original moves by itself; ``None`` where that is not to be known.
-        deadline: beyond which nothing more is looked at than a first comparison needs.
+        own: how far the original moves by itself; ``None`` where that is not needed.
+        deadline: time after which only the first comparison is made.
     """
 
     names: tuple[str, ...]
@@ -90,17 +90,17 @@ class Reference:
 
         Args:
             model: the original.
-            options: how it runs.
-            seeds: of random inputs.
-            sizes: of symbolic dimensions.
+            options: options of its session.
+            seeds: seeds of random inputs.
+            sizes: sizes of symbolic dimensions.
             drafts: further inputs; those on which the original does not run are left out.
             drafts_s: seconds after which no further draft is tried.
-            open_session: how models are loaded.
-            deadline: further inputs are only tried where several runs more would fit.
+            open_session: the function that loads models.
+            deadline: further inputs are tried only if several more runs would fit before it.
 
         Raises:
             RuntimeFailed: the original does not run on any random input.
-            OutOfTime: ``open_session`` has a deadline, which struck.
+            OutOfTime: ``open_session`` has a deadline, which passed.
         """
         start = time.perf_counter()
         session = open_session(model, options)
@@ -139,7 +139,7 @@ class Reference:
         )
 
     def has_time(self, share: float) -> bool:
-        """Whether learning how the original moves takes no more than a share of the time left."""
+        """Return whether a share of the time left is enough to measure the original's movement."""
         needed_s = _MOVING_BUILDS * self.build_s + _MOVING_RUNS * self.run_s
         return self.deadline is None or needed_s <= share * self.deadline.left_s
 

@@ -1,4 +1,4 @@
-"""Sizes that another runtime serves: it is not refused because it cannot run an empty batch."""
+"""Sizes at which another runtime runs: to fail on an empty batch is no reason to refuse it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from eqsat_opt.validation.reference import Reference
 __all__ = ["served"]
 
 _TOLD = 2
-"""Inputs that are named."""
+"""Most inputs that are named in the sentence."""
 
 
 def served(reference: Reference, session: Runner, runtime: str) -> tuple[Reference, str]:
-    """The reference without inputs that a runtime does not run, and a sentence on them.
+    """Return the reference without inputs that a runtime does not run, and a sentence on them.
 
-    A session that serves the model hands what the runtime does not run to onnxruntime, so one that
-    fails without elements, or on images smaller than its windows, is as good as any elsewhere.
+    A session that serves the model hands such inputs to onnxruntime. So a runtime that fails on
+    tensors without elements, or on images smaller than its windows, is as good as any elsewhere.
 
     Args:
-        reference: of the original, which runs on all of its inputs.
-        session: of the other runtime.
-        runtime: its name.
+        reference: outputs of the original, which runs on all of its inputs.
+        session: session of the other runtime.
+        runtime: name of the other runtime.
 
     Returns:
-        The sentence has no period, and is empty where the runtime runs everything.
+        The reduced reference, and the sentence without a period, which is empty where the runtime
+        runs everything.
     """
     kept, left_out = [], []
     for trial in reference.trials:

@@ -1,4 +1,4 @@
-"""When are two outputs equal? As far as rounding, their own variation and their kind explain.
+"""Tolerances: differences of outputs that rounding, their own variation and their type explain.
 
 A network with random weights drifts to outputs that hardly depend on its input; an error relative
 to their size then misses a dropped gate. The error here is relative to how much the output
@@ -35,17 +35,17 @@ _ROUNDING = {"float64": 1e-12, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-
 """Error relative to the largest element that rounding alone may cause after many layers."""
 
 _FLOOR = {"float64": 1e-13, "float32": 4e-6}
-"""Error relative to the largest element that nobody asks about; other types have no other floor
-than their rounding."""
+"""Error relative to the largest element that is always ignored; the floor of other types is their
+rounding."""
 
 _COARSER = {"float16": 30.0, "bfloat16": 200.0}
-"""Times the tolerance of float32."""
+"""Tolerance of narrow types, as a multiple of that of float32."""
 
 _SPREADS = 16.0
-"""Times the largest of so few moves that a reordered sum may move."""
+"""How far a reordered sum may move, as a multiple of the largest of a few observed moves."""
 
 _STEPS = 16.0
-"""Steps between subnormal numbers that a few roundings may move."""
+"""Steps between subnormal numbers by which a few roundings may move a result."""
 
 _INTEGER_MISMATCH = 1e-3
 """Share of integer or boolean elements (an argmax, say) that rounding may flip, unless bitexact."""
@@ -53,19 +53,19 @@ _INTEGER_MISMATCH = 1e-3
 
 @dataclass(frozen=True)
 class Difference:
-    """One output, over all inputs tried.
+    """The difference of one output, over all inputs tried.
 
     Attributes:
-        name: of the output.
+        name: name of the output.
         max_abs: largest absolute difference.
         max_rel: largest difference beyond rounding, per standard deviation of the reference over
             its elements and all inputs.
-        tolerance: what ``max_rel`` may be.
-        why: what is wrong, empty if nothing is.
+        tolerance: largest ``max_rel`` that is allowed.
+        why: the fault in words; empty if there is none.
         is_flipped: whether ``max_abs`` comes from floats that a quantisation rounded to the
             neighbouring step; ``max_rel`` is then the largest between quantisations, as a share of
             what is tolerated there.
-        uncompared: elements that the original does not know itself, so that nobody compared them.
+        uncompared: elements that the original does not determine itself, so they are not compared.
     """
 
     name: str
@@ -89,14 +89,14 @@ class Scale:
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Scale:
-        """The scale of one output; nothing for what is no floating-point tensor."""
+        """Compute the scale of one output; it is 0 for values other than floating-point tensors."""
         arrays = [v for v in values if isinstance(v, np.ndarray) and str(v.dtype) in _ROUNDING]
         flat = np.concatenate([np.zeros(0), *(v.ravel().astype(np.float64) for v in arrays)])
         flat = flat[np.isfinite(flat)]
         if not flat.size:
             return cls(0.0, 0.0)
         largest = float(np.max(np.abs(flat)))
-        # One number alone says nothing of how it varies.
+        # A single number does not show how much it varies.
         return cls(largest, float(np.std(flat)) if flat.size > 1 else largest)
 
 
@@ -128,10 +128,10 @@ def compare_values(
     """Compare all elements at once, against the largest of them.
 
     Args:
-        name: of the output.
-        expected: an output of the original.
-        actual: the same of what is judged.
-        scale: of the output.
+        name: name of the output.
+        expected: the output of the original.
+        actual: the output of the model that is judged.
+        scale: scale of the output.
         tolerance: error per standard deviation, of float32.
         exact: whether no integer may differ.
         judged_as: the element type in which it was computed, if it is not that of the output.
@@ -171,13 +171,13 @@ def compare_values(
 
 
 def _floor(dtype: str, largest: float) -> float:
-    """What any output may be off; below the normal numbers there is nothing relative."""
+    """Return the error that is allowed in any output, with a few steps of subnormal numbers."""
     least = float(ml_dtypes.finfo(np.dtype(dtype)).smallest_subnormal)  # type: ignore[no-untyped-call]
     return _FLOOR.get(dtype, _ROUNDING[dtype]) * largest + _STEPS * least
 
 
 def is_within_floor(found: Difference, expected: Any, scale: Scale) -> bool:
-    """Whether a difference is so small that no movement of the original need be known."""
+    """Return whether a difference is so small that the original's movement does not matter."""
     if not is_float(expected):
         return found.max_abs == 0.0
     return found.max_abs <= _floor(str(expected.dtype), scale.largest)
@@ -198,15 +198,15 @@ def compare_moving(
     """Compare element by element with how far the original itself moves.
 
     Args:
-        name: of the output.
-        expected: an output of the original.
-        actual: the same of what is judged.
-        scale: of the output.
-        tolerance: what is granted anyway per standard deviation of float32; 0 for nothing.
-        allowed: what `Movement.allowed` says of the output.
+        name: name of the output.
+        expected: the output of the original.
+        actual: the output of the model that is judged.
+        scale: scale of the output.
+        tolerance: error per standard deviation of float32 that is allowed in any case; 0 for none.
+        allowed: the entry of `Movement.allowed` for the output.
         exact: whether no integer may differ.
         judged_as: the element type in which it was computed, if it is not that of the output.
-        is_least: whether both bounds have to be kept, that of the class and what moves.
+        is_least: whether both bounds have to be kept, that of the class and that of the movement.
     """
     known = compare_values(
         name, expected, actual=actual, scale=scale, tolerance=tolerance, exact=exact,
@@ -261,7 +261,7 @@ def is_float(value: Any) -> bool:
 
 
 class Evidence(Enum):
-    """Which elements say something of whether two results are equal."""
+    """The elements that show whether two results are equal."""
 
     NUMBERS = "those that are finite in both"
     NOT_NAN = "all but NaN of the original, which may be an infinity elsewhere"
@@ -269,7 +269,7 @@ class Evidence(Enum):
 
     @classmethod
     def of(cls, kind: Kind, exact: bool) -> Evidence:
-        """What a trial of some kind shows."""
+        """Return the evidence that a trial of some kind gives."""
         if kind == "large":
             return cls.NUMBERS
         return cls.ALL if exact else cls.NOT_NAN
@@ -286,21 +286,21 @@ def compare_elements(
     judged_as: str = "",
     unknown: Any | None = None,
 ) -> Difference:
-    """Compare element by element, so that a large one hides nothing beside it.
+    """Compare element by element, so that a large element does not hide the error of another.
 
-    What an element may be off is what it may be on random inputs, plus rounding of itself, plus
-    what is known of its conditioning.
+    The allowed error of an element is that on random inputs, plus its own rounding, plus what is
+    known of its conditioning.
 
     Args:
-        name: of the output.
+        name: name of the output.
         expected: floats.
         actual: floats of the same shape.
-        scale: of the output on random inputs.
+        scale: scale of the output on random inputs.
         tolerance: error per standard deviation.
-        spread: by how much the original moves by its own rounding; NaN where it says nothing.
-        evidence: what infinities and NaN say.
+        spread: how far the original moves by its own rounding; NaN where that is unknown.
+        evidence: the infinities and NaN that count.
         judged_as: the element type in which it was computed, if it is not that of the output.
-        unknown: elements that say nothing, as the original does not know them itself.
+        unknown: elements that do not count, as the original does not determine them itself.
     """
     if expected.dtype != actual.dtype:
         return Difference(
@@ -350,18 +350,18 @@ def compare_elements(
 
 
 def spread_of(own: Any, others: Sequence[Any]) -> Any | None:
-    """How far each element of a result moves; ``None`` for what is no float."""
+    """Return how far each element of a result moves; ``None`` for other types than floats."""
     if not others or not is_float(own) or any(np.shape(other) != own.shape for other in others):
         return None
     wide = own.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # what is infinite says nothing, and becomes NaN
+    with np.errstate(invalid="ignore"):  # an infinite element shows nothing, and becomes NaN
         moved = [np.abs(other.astype(np.float64) - wide) for other in others]
     result: Any = np.max(moved, axis=0)
     return result
 
 
 def widest(spread: Any | None, allowed: Any | None) -> Any | None:
-    """The spread of an output in which everything is that its original is known to move."""
+    """Widen the spread of an output by all that its original is known to move."""
     if spread is None or allowed is None or not np.isfinite(allowed).any():
         return spread if allowed is None or spread is not None else allowed / _SPREADS
     return np.fmax(spread, allowed / _SPREADS)
@@ -377,6 +377,6 @@ def _same_structure(a: Any, b: Any) -> bool:
             return False
         if a.dtype.kind in "biuOSU":
             return bool(np.array_equal(a, b))
-        a, b = a.astype(np.float64), b.astype(np.float64)  # of bfloat16 NumPy knows little
+        a, b = a.astype(np.float64), b.astype(np.float64)  # NumPy hardly supports bfloat16
         return bool(np.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True))
     return bool(a == b)

@@ -1,6 +1,6 @@
-"""What a model is tried on besides random inputs of one size: edges where a wrong rewriting shows.
+"""Trials of a model besides random inputs of one size: edges where a wrong rewrite shows.
 
-A draft is only a proposal: where the original does not run on it, it says nothing.
+A draft is only a proposal: where the original does not run on it, it shows nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from eqsat_opt.runtime.source import Feeds
 __all__ = ["Draft", "Kind", "parameter_drafts", "size_drafts"]
 
 Kind = Literal["plain", "special", "large"]
-"""How outputs are judged: ``plain`` as those of random inputs; ``special`` holds infinities, NaN or
-masks that are as good as them; ``large`` numbers that hide all others that they are added to."""
+"""The way in which outputs are judged: those of ``plain`` inputs as those of random ones;
+``special`` inputs hold infinities, NaN or masks of the same effect; ``large`` inputs hold numbers
+that hide all others that they are added to."""
 
 _SINGLY = 4
-"""Symbols that get the sizes 0 and 1 each by itself; more would cost more runs than they tell."""
+"""Symbols that get the sizes 0 and 1 each by itself; more would cost more runs than they show."""
 
 
 _MOST_PARAMETERS = 1 << 24
-"""Elements of all parameters that are fed together."""
+"""Most elements, over all parameters, that are fed together."""
 
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 
@@ -40,8 +41,8 @@ class Draft:
     """Inputs that are worth a run.
 
     Attributes:
-        what: in words, after "at" or "with".
-        kind: how outputs are judged.
+        what: description that begins with "at" or "with".
+        kind: the way in which outputs are judged.
         draw: inputs of this sort for a seed.
     """
 
@@ -51,11 +52,11 @@ class Draft:
 
 
 def size_drafts(specs: Sequence[InputSpec], sets: Sequence[Mapping[str, int]]) -> Iterator[Draft]:
-    """The further sets that the user gave, then sizes 1, 0 and odd ones of every symbol.
+    """Yield drafts at the user's further sets of sizes, then at sizes 1, 0 and odd ones of symbols.
 
     Args:
         specs: the inputs.
-        sets: sizes by symbol; the first is what random inputs have anyway.
+        sets: sizes by symbol; random inputs have those of the first set.
     """
     for one in sets[1:]:
         yield _at(specs, one)
@@ -75,15 +76,15 @@ def size_drafts(specs: Sequence[InputSpec], sets: Sequence[Mapping[str, int]]) -
 def parameter_drafts(
     graph: onnx.GraphProto, specs: Sequence[InputSpec], sizes: Mapping[str, int]
 ) -> Iterator[Draft]:
-    """Other values of parameters, which are inputs with a default: a default that was folded shows.
+    """Yield a draft with other values of parameters, to show that a default was folded.
 
-    They are near the default, so that a variance stays positive. Integers keep it, as shapes may
-    hang on them.
+    Parameters are inputs with a default. Their new values are near the default, so that a variance
+    stays positive. Integers keep the default, as shapes may depend on them.
 
     Args:
-        graph: of a model whose IR version lets callers replace initializers that are inputs.
+        graph: graph of a model whose IR version lets callers replace initializers that are inputs.
         specs: the inputs without a default.
-        sizes: by symbol.
+        sizes: sizes by symbol.
     """
     inputs = {value.name for value in graph.input}
     held = [

@@ -1,6 +1,6 @@
 """Recognition: Gelu in its three forms, Swish and HardSwish from any spelling.
 
-They stand on the normal form of the affine family: a gate is a shifted or plain function of a
+The rules build on the normal form of the affine family: a gate is a shifted or plain function of a
 scaled operand, and the operand itself is the other factor of the product.
 """
 
@@ -61,7 +61,7 @@ def tanh_of_negative(x: Tensor, c: Float) -> Sides:
 
 @_law("tanh-is-sigmoid", numerics=Numerics.REFACTOR)
 def tanh_is_sigmoid(u: Tensor) -> Sides:
-    """tanh(u) = 2 sigmoid(2u) - 1; of a small u the difference keeps few digits."""
+    """tanh(u) = 2 sigmoid(2u) - 1; for a small u the difference keeps few digits."""
     return ops.Tanh(u), times(plus(ops.Sigmoid(times(u, 2.0)), -0.5), 2.0)
 
 
@@ -161,7 +161,7 @@ def gelu(x: Tensor, c: Float, s: Float) -> Sides:
 
 @_law("gelu-tanh")
 def gelu_tanh(x: Tensor, c: Float, s: Float) -> Sides:
-    """The tanh approximation of Gelu, its tanh of a cubic written as a sigmoid."""
+    """The product x * sigmoid(c * (x³ + s * x)) is the tanh approximation of Gelu."""
     inner = x * plus(ops.Square(x), s)
     return (
         x * ops.Sigmoid(times(inner, c)),

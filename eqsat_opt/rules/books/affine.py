@@ -1,9 +1,9 @@
-"""Recognition: one normal form for constant factors, constant addends and their kin.
+"""Recognition: one normal form for constant factors, addends and related operators.
 
 A constant factor leaves every operator that lets it pass and a constant addend stays inside, so
-every affine chain ends as factor * (x + offset), and where a spelling put its constants no longer
-matters. An inexact factor could drift around a cycle of scales for ever (24 * fl(1/24) is not 1);
-what closes a cycle within 1e-12 is therefore replaced and matched no more.
+every affine chain ends as factor * (x + offset), wherever a spelling put its constants. An inexact
+factor could drift around a cycle of scales for ever (24 * fl(1/24) is not 1); an expression that
+closes a cycle within 1e-12 is therefore replaced and not matched again.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ none_3d, none_4d = _none(3), _none(4)
 
 
 def _logits(q: Var, k: Var) -> Term:
-    """Products of queries with what stands in for the transposed keys."""
+    """Return the products of queries with ``k``, which represents the transposed keys."""
     return q @ k
 
 

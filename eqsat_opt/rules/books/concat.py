@@ -91,7 +91,10 @@ def mul_of_concats(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sid
 
 
 def _aligned(x: Var, y: Var, axis: Expr) -> tuple[Condition, Condition]:
-    """Same axes, same extent along the sliced one; the operands may broadcast along others."""
+    """Return the conditions that operands have one rank, and one extent along the sliced axis.
+
+    They may broadcast along other axes.
+    """
     return x.rank == y.rank, x.dim(axis) == y.dim(axis)
 
 

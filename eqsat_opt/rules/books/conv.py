@@ -1,7 +1,7 @@
 """Convolutions: siblings, kernel enlarging, residuals, linearity, folded scales.
 
-Pads, strides, dilations and groups are explicit operands of every equation; what a variable repeats
-must be equal.
+Pads, strides, dilations and groups are explicit operands of every equation; all occurrences of a
+variable must be equal.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def enlarge_crossed_kernels(
 
 
 def _absorbed(x: Tensor, y: Tensor, w: Weight, p: Int, q: Int) -> tuple[Term, Term, Sides]:
-    """A convolution, the one that adds ``y`` to it by an identity block, and when it can."""
+    """Return a convolution, one that also adds ``y`` by an identity block, and the conditions."""
     identity = ops.IdentityKernel(channels=w.dim(0), height=w.dim(2), width=w.dim(3), dtype=x.dtype)
     attrs = {"strides": (1, 1), "pads": (p, q, p, q), "dilations": (1, 1), "group": 1}
     conditions = (
@@ -139,7 +139,7 @@ def absorb_addend(x: Tensor, y: Tensor, w: Weight, p: Int, q: Int) -> Sides:
 
 @rule("conv/absorb-addend-after-bias", numerics=Numerics.REFACTOR)
 def absorb_addend_after_bias(x: Tensor, y: Tensor, w: Weight, b: Weight, p: Int, q: Int) -> Sides:
-    """The same where a bias stands between a convolution and the addition."""
+    """(conv(x, w) + b) + y is one convolution over x and y, and then the bias."""
     own, whole, conditions = _absorbed(x, y, w=w, p=p, q=q)
     per_channel = [b.dim(axis) == 1 for axis in (0, 2, 3)]
     return (

@@ -155,7 +155,7 @@ def _lattice(
     numerics: Numerics = Numerics.BITEXACT,
     bidirectional: bool = False,
 ) -> tuple[Rule, Rule]:
-    """The law for maxima and, as it is its own dual, for minima; ``doc`` has places for both."""
+    """Declare a law for maxima and, as its dual, for minima; ``doc`` has places for both words."""
 
     def of(op: str) -> Rule:
         kinds = dict.fromkeys(_LAWS[law][0], "Tensor")
@@ -257,5 +257,5 @@ def max_of_zero(x: Tensor) -> Sides:
 
 @rule("elementwise/exp-product", numerics=Numerics.RELAXED)
 def exp_product(x: Tensor, y: Tensor) -> Sides:
-    """One exponential instead of two; they differ where exp(x) or exp(y) over- or underflows."""
+    """exp(x) * exp(y) = exp(x + y), except where exp(x) or exp(y) over- or underflows."""
     return ops.Exp(x) * ops.Exp(y), ops.Exp(x + y)

@@ -1,7 +1,7 @@
-"""The general equations: whatever the other families restrict to where it pays, without the limit.
+"""The general equations, without the conditions that limit other families to where it pays.
 
-They hold for any tensors, weights or not, and are read both ways, so they would blow a model's
-e-graph up. They are the axioms from which other rules are derived (rules of TASO among them); with
+They hold for any tensors, weights or not, and are read both ways, so they would blow up a model's
+e-graph. They are the axioms from which other rules are derived (rules of TASO among them); with
 the families above they make the 23 equations listed in :mod:`eqsat_opt.rules.axioms`.
 """
 

@@ -1,4 +1,4 @@
-"""Constants meet, and scales and shifts go into the weights beside them.
+"""Constant folding: constants merge, and scales and shifts go into adjacent weights.
 
 A chain of constant operators folds into one constant; a factor or addend per channel folds into the
 matrix or kernel that it meets.
@@ -96,7 +96,10 @@ def _per_channel(c: Var, x: Var) -> tuple[Condition, ...]:
 
 
 def _meets_data(w: Var, p: Expr) -> tuple[Condition, ...]:
-    """No window of a plane lies in the padding alone, where 0 would meet an infinite factor."""
+    """Return the conditions that no window of a plane lies in the padding alone.
+
+    The zeros of such a window would meet an infinite factor.
+    """
     return (
         w.rank == 4,
         (p[0] < w.dim(2)).because("of padding alone there is 0, and 0 times infinity no number"),
@@ -228,7 +231,7 @@ def pairs_of_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> 
 def average_as_depthwise(x: Tensor, h: Int, v: Int, s: Ints, p: Ints, d: Ints) -> Sides:
     """An average pool that counts its padding is a depthwise convolution with equal weights."""
     windows = {"strides": s, "pads": p, "dilations": d}
-    # The mean over a plane that holds a single 1 is the weight, whatever the size.
+    # The mean over a plane with a single 1 is the weight, whatever its size.
     one = ops.Reshape(scalar(1.0, x), shape=(1, 1, 1, 1))
     impulse = ops.Pad(one, pads=(0, 0, 0, 0, 0, 0, h - 1, v - 1), value=0.0)
     weight = ops.ReduceMean(impulse, axes=(2, 3), keepdims=1)

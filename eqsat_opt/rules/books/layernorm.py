@@ -1,4 +1,4 @@
-"""Layer and root-mean-square normalisation: what they do not see, and what they absorb."""
+"""Layer and root-mean-square normalisation: what leaves them unchanged, and what they absorb."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _rms(x: Term, g: Term, i: Expr, e: Expr) -> Term:
 
 
 def _last(x: Var, i: Expr, *parameters: Var) -> tuple[Condition, ...]:
-    """The normalised axis is the last one, and parameters have an entry for each of its places."""
+    """Return the conditions that the last axis of floats is normalised, with vectors along it."""
     return i + 1 == x.rank, *(p.rank == 1 for p in parameters), is_float(x)
 
 
@@ -88,7 +88,7 @@ def rms_into_matmul(x: Tensor, g: Weight, w: Weight, i: Int, e: Float) -> Sides:
 def addend_before_layer(x: Tensor, c: Tensor, g: Tensor, b: Tensor, i: Int, e: Float) -> Sides:
     """Adding one number to all elements does not change a layer normalisation.
 
-    It does where a large one would round x away, or is infinite.
+    The exceptions are an infinite number, and a large one that rounds x away.
     """
     return _layer(x + c, g, b, i=i, e=e), _layer(x, g, b, i=i, e=e), c.rank == 0, *_last(x, i, g, b)
 
@@ -122,7 +122,7 @@ shift_before_layer_2d, shift_before_layer_3d = _shift_before_layer(2), _shift_be
 
 
 def _is_normal(epsilon: Expr) -> Condition:
-    """Whether an epsilon stays above 0 in float32, so that a constant row does not become NaN."""
+    """Return the condition that an epsilon is above 0 in float32; with 0 a constant row is NaN."""
     return epsilon > 2.0**-126
 
 

@@ -1,6 +1,6 @@
 """Local response normalisation as a pool or a convolution, and pointwise operators.
 
-Runtimes run both far faster than the operator; which is faster depends on the planes.
+Runtimes run both far faster than the operator; which of the two is faster depends on the planes.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ __all__: list[str] = []
 
 
 def _planes(x: Var) -> tuple[Condition, ...]:
-    """What the operand is: runtimes normalise planes without elements, but do not pool them."""
+    """Return the conditions on the operand: images of floats, which have elements.
+
+    Runtimes normalise planes without elements, but do not pool them.
+    """
     sizes = ((x.dim(i) >= 1).because("runtimes refuse to pool nothing") for i in range(1, 4))
     return x.rank == 4, is_float(x), *sizes
 
 
 def _base(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
-    """The base k + a * mean(x²) over n channels: a pool along axis 2 of [N, 1, C, H*W]."""
+    """Return k + a * mean(x²) over n channels, by a pool along axis 2 of [N, 1, C, H*W]."""
     plane = ops.Reshape(x * x, shape=(x.dim(0), 1, x.dim(1), x.dim(2) * x.dim(3)))
     mean = ops.AveragePool(
         plane, kernel=(n, 1), strides=(1, 1), pads=((n - 1) // 2, 0, n // 2, 0), dilations=(1, 1),
@@ -30,7 +33,10 @@ def _base(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
 
 
 def _banded(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
-    """The same base by a 1 x 1 convolution; its weight is the pool of an identity, a band."""
+    """Return k + a * mean(x²) over n channels, by a 1 x 1 convolution.
+
+    Its weight is the pool of an identity matrix, which is a band matrix.
+    """
     c = x.dim(1)
     identity = ops.IdentityKernel(channels=c, height=1, width=1, dtype=x.dtype)
     band = ops.AveragePool(

@@ -89,7 +89,7 @@ def variance_half_centred(x: Tensor, k: Ints) -> Sides:
 
 @_law("affine-with-mean")
 def affine_with_mean(x: Tensor, i: Tensor, b: Tensor, k: Ints, c: Float) -> Sides:
-    """As in batch normalisation, x * i + (b - mean(x) * i) becomes (x - mean(x)) * i + b."""
+    """The sum x * i + (b - mean(x) * i), as in batch normalisation, is (x - mean(x)) * i + b."""
     left = x * i + (b + times(_mean(x, k) * i, c))
     return left, _center(x, k) * i + b, near(c, -1.0)
 
@@ -143,7 +143,10 @@ def _vector(x: Var, value: float | Expr) -> Term:
 
 
 def _parameter(p: Var, x: Var) -> tuple[Term, tuple[Condition, Condition]]:
-    """A parameter as a vector along the last axis; the reshape types if it is nothing more."""
+    """Return a parameter as a vector along the last axis, and the conditions on it.
+
+    The reshape has a type only if the parameter has no more elements than the vector.
+    """
     last = x.rank - 1
     vector = ops.Reshape(p, shape=(x.dim(last),))
     return vector, (p.dim(p.rank - 1) == x.dim(last), p.rank <= x.rank)

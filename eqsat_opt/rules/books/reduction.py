@@ -1,4 +1,4 @@
-"""Reductions: sums, means and maxima over axes, and what they pass.
+"""Reductions: sums, means and maxima over axes, and operators that they move past.
 
 The earlier a reduction comes, the less is left to compute: a pooled head projects one row per
 sample instead of one per position.
@@ -26,7 +26,7 @@ _CLASS = {
 
 
 def _divides(kind: str, x: Var) -> tuple[Condition, ...]:
-    """A mean of integers is rounded, so its laws hold for floats only."""
+    """Return the condition that a mean is of floats, as a mean of integers is rounded."""
     return (is_float(x),) if kind == "mean" else ()
 
 

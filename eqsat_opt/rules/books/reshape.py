@@ -1,4 +1,4 @@
-"""Reshapes and expansions: composition, and moving them through what does not care."""
+"""Reshapes and expansions: composition, and moving them through other operators."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def identity_4d(x: Tensor, a: Int, b: Int, c: Int, d: Int) -> Sides:
 
 
 def _moves_ones(x: Var, p: Expr, rank: int) -> tuple[Condition, ...]:
-    """What a permutation exchanges has extent 1 on one of both axes.
+    """Return the conditions that a permutation moves only axes of extent 1.
 
-    ``(p[i] - p[j] + rank) // rank`` is 1 where the order of two axes is turned round, else 0.
+    A pair of axes whose order is reversed must contain an axis of extent 1.
+    ``(p[i] - p[j] + rank) // rank`` is 1 where the order of two axes is reversed, else 0.
     """
     return tuple(
         (((p[i] - p[j] + rank) // rank) * ((x.dim(p[i]) - 1) * (x.dim(p[j]) - 1)) == 0).because(

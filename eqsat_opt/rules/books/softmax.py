@@ -1,4 +1,4 @@
-"""Softmax: what it does not see, and what it passes."""
+"""Softmax: what leaves it unchanged, and what it moves past."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _softmax(x: Term, axis: object) -> Term:
 
 
 def _constant_along(c: Var, x: Var, axis: Expr, rank: int) -> tuple[Condition, ...]:
-    """Every extent of ``c`` is that of ``x`` or 1, and along ``axis`` it is 1."""
+    """Return the conditions that ``c`` has the extents of ``x`` or 1, and 1 along ``axis``."""
     fits = ((c.dim(j) - 1) * (c.dim(j) - x.dim(j)) == 0 for j in range(rank))
     return (
         x.rank == rank,
@@ -54,7 +54,7 @@ shift_2d, shift_3d, shift_4d = map(_shift, _RANKS)
 def shift_scalar(x: Tensor, c: Tensor, i: Int) -> Sides:
     """Adding one number to all elements does not change a softmax.
 
-    It does where a large one would round x away, or is infinite.
+    The exceptions are an infinite number, and a large one that rounds x away.
     """
     return _softmax(x + c, i), _softmax(x, i), c.rank == 0
 
@@ -63,7 +63,7 @@ def shift_scalar(x: Tensor, c: Tensor, i: Int) -> Sides:
 def key_bias(q: Tensor, k: Tensor, b: Tensor, i: Int) -> Sides:
     """A bias of the keys adds one number per query, which the softmax over the keys removes.
 
-    They differ where a large number would round the products away, or is infinite.
+    The exceptions are an infinite number, and a large one that rounds the products away.
     """
     return (
         _softmax(q @ (k + b), i),

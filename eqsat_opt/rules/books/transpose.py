@@ -1,4 +1,4 @@
-"""Transposes: composition, and moving them through what does not care."""
+"""Transposes: composition, and moving them through other operators."""
 
 from __future__ import annotations
 
