@@ -1,4 +1,4 @@
-"""What judges rules: no rule is in the default set without a certificate (``docs/proving.md``).
+"""Verification of rules: no rule is used by default without a certificate (``docs/proving.md``).
 
 Names are imported on first use, because reading certificates needs no verifier.
 """

@@ -1,7 +1,8 @@
-"""Admits rules from outside the book once they are verified here, whatever comes with them.
+"""Admission of rules from outside the book, which are first verified on this machine.
 
-A certificate beside a rulebook is a claim. What it says is compared with what verification finds on
-this machine, now or before (see `certificates.kept`), and a file that claims more is refused.
+A certificate file beside a rulebook is only a claim. It is compared with the result of verification
+on this machine, now or earlier (see `certificates.cache.kept`), and a file that claims more is
+refused.
 """
 
 from __future__ import annotations
@@ -25,14 +26,18 @@ __all__ = ["admit", "check_claims", "claims_beside", "contradiction"]
 
 _PROVEN = 2
 _SLACK = 4
-"""Measurements and searches for instances may differ by this factor from machine to machine."""
+"""Factor by which measurements and instance counts may differ from machine to machine."""
 
 
 def admit(rules: Sequence[Rule], beside: Path | None = None) -> str:
-    """Verify rules, or refuse them.
+    """Verify rules, and refuse those that are wrong or cannot be verified.
+
+    Args:
+        rules: rules from outside the book.
+        beside: certificate file that came with them, if any.
 
     Returns:
-        What the user should know of that file; empty if there is nothing.
+        A warning about that file for the user; empty if there is none.
 
     Raises:
         RuleRefuted: a rule is wrong or could not be verified.
@@ -44,10 +49,10 @@ def admit(rules: Sequence[Rule], beside: Path | None = None) -> str:
 
 
 def claims_beside(beside: Path, rules: Sequence[Rule]) -> dict[str, Certificate]:
-    """What a file claims of the rules that it came with.
+    """Return the certificates that a file claims for the rules it came with.
 
     Raises:
-        CertificateError: it is damaged, or names a rule that is not among them.
+        CertificateError: the file is damaged, or names a rule that is not among ``rules``.
     """
     claims = read_certificates(beside)
     foreign = sorted(claims.keys() - {rule.name for rule in rules})
@@ -62,13 +67,14 @@ def check_claims(
     rules: Sequence[Rule],
     earned: Sequence[Certificate],
 ) -> str:
-    """Compare what a file claims of rules with what each has earned.
+    """Compare the certificates that a file claims with those that the rules have earned.
 
     Returns:
-        Which rules had no valid certificate in it, as a line; empty if all had one.
+        A line about rules without a valid certificate in the file; empty if every rule has one, or
+        if there is no file.
 
     Raises:
-        CertificateError: it claims more than was earned.
+        CertificateError: the file claims more than was earned.
     """
     stale = []
     for rule, found in zip(rules, earned, strict=True):
@@ -90,7 +96,7 @@ def check_claims(
 
 
 def _is_stale(rule: Rule, claim: Certificate) -> bool:
-    """Whether it was made with another rule, operator or verifier than the present ones."""
+    """Return whether a claim is below level 1, or is of another rule, operator or verifier."""
     marks = {fingerprint(rule, level) for level in (1, _PROVEN)}
     return claim.level < 1 or (None not in marks and claim.fingerprint not in marks)
 
@@ -103,10 +109,13 @@ def _refusal(beside: Path, name: str, why: str) -> CertificateError:
 
 
 def contradiction(claim: Certificate, earned: Certificate) -> str:
-    """The claims of a certificate that go beyond what was earned here.
+    """Return the first claim of a certificate that goes beyond what was earned here.
 
-    Levels, methods and tolerances are compared as they are; what is measured or searched for may
-    differ a little between machines, so it is false only where it is far too good.
+    Levels, methods and tolerances are compared as they are. Measured errors and instance counts may
+    differ a little between machines, so a claim of these is false only where it is far too good.
+
+    Returns:
+        The contradiction as a clause; empty if there is none.
     """
     if claim.level > earned.level:
         return f"which claims level {claim.level} where verification gives {earned.level}"
@@ -130,16 +139,16 @@ def contradiction(claim: Certificate, earned: Certificate) -> str:
 
 
 def _claimed_level(rule: Rule, claim: Certificate | None) -> int:
-    """The level to verify a rule to: that of a claim which may be true, if it is a proof."""
+    """Return the level to verify: 2 if a claim of a proof has a current fingerprint, else 1."""
     is_proof = claim is not None and claim.level >= _PROVEN and not why_invalid(rule, claim)
     return _PROVEN if is_proof else 1
 
 
 def _earned(rule: Rule, level: int) -> Certificate:
-    """What a rule earns here, up to a level.
+    """Return the certificate that a rule earns here, up to a level.
 
     Raises:
-        RuleRefuted: it is wrong or could not be verified.
+        RuleRefuted: the rule is wrong or could not be verified.
         RuleError: a proof needs z3, which is not installed.
     """
     found = kept(rule, level)

@@ -34,7 +34,7 @@ __all__ = ["certificate_text", "describe", "equation", "repeated", "rulebook_mar
 
 
 def equation(rule: Rule) -> str:
-    """The equation, one line per root, conditions left out."""
+    """Return the equation of a rule, one line per root, without its conditions."""
     arrow = "=" if rule.bidirectional else "=>"
     return "\n".join(
         f"{left} {arrow} {right}" for left, right in zip(rule.lhs, rule.rhs, strict=True)
@@ -53,7 +53,7 @@ def _subsumes(rule: Rule) -> str:
 
 
 def _numerics(rule: Rule, quote: str = "") -> str:
-    """The class, and that of the right to left reading where it is another one."""
+    """Return the class, and that of the right-to-left reading where it is another one."""
     text = f"{quote}{rule.numerics.name.lower()}{quote}"
     if rule.backward is None:
         return text
@@ -61,7 +61,7 @@ def _numerics(rule: Rule, quote: str = "") -> str:
 
 
 def _condition(condition: Condition) -> str:
-    """A condition, with a target in closed form and the kind of its tolerance."""
+    """Return a condition as text, with a target in closed form and the kind of its tolerance."""
     if condition.kind not in ("near", "far"):
         return str(condition)
     left, target, distance = condition.args
@@ -72,7 +72,7 @@ def _condition(condition: Condition) -> str:
 
 
 def describe(rule: Rule) -> str:
-    """A rule as plain text: equation, variables, conditions with their reasons, purpose."""
+    """Describe a rule as plain text: equation, variables, conditions with reasons, purpose."""
     lines = [rule.name, *(f"    {line}" for line in equation(rule).splitlines())]
     lines.append(f"  for {_variables(rule)}")
     for condition in rule.when:
@@ -106,7 +106,7 @@ def _bound_text(direction: Direction) -> str:
 
 
 def certificate_text(certificate: Certificate | None, obstacle: str = "") -> str:
-    """What is certified, as plain text: level, scope, instances, error bound, measured errors."""
+    """Describe a certificate as plain text: level, scope, instances, bound, measured errors."""
     if certificate is None:
         return f"  not certified: {obstacle}"
     lines = [f"  level {certificate.level}: {LEVELS[certificate.level]}"]
@@ -146,7 +146,7 @@ def _certified(standing: Standing) -> str:
 
 
 def _rounded(certificate: Certificate) -> str:
-    """What a certificate says of approximate constants, where its scope does not say it."""
+    """Return a note on approximate constants, where the scope of a certificate has none."""
     if not certificate.tolerance or certificate.scope:
         return ""
     return f"constants within {certificate.tolerance:.0e} of their targets are taken for them"
@@ -164,12 +164,12 @@ def _markdown(rule: Rule) -> list[str]:
 
 
 def _page(family: str) -> str:
-    """The docstring of the module of a family."""
+    """Return the docstring of the module of a family."""
     return (importlib.import_module(f"eqsat_opt.rules.books.{family}").__doc__ or "").strip()
 
 
 def _anchor(title: str) -> str:
-    """The anchor of a heading in a Markdown page."""
+    """Return the anchor of a heading in a Markdown page."""
     return "".join(c for c in title.lower() if c.isalnum() or c in "-_ ").replace(" ", "-")
 
 
@@ -180,13 +180,13 @@ def _links(rules: Sequence[Rule]) -> str:
 
 
 def _level(rule: Rule) -> int | None:
-    """The level that counts: none without a valid certificate."""
+    """Return the level that counts; ``None`` without a valid certificate."""
     one = standings()[rule.name]
     return None if one.obstacle or one.certificate is None else one.certificate.level
 
 
 def _contents(book: Mapping[str, Sequence[Rule]]) -> list[str]:
-    """A table of the families, and the rules that are not proven for all sizes."""
+    """Return a table of the families, and the rules that are not proven for all sizes."""
     lines = ["| family | rules | proven or derived | at instances | |", "|---|--:|--:|--:|---|"]
     for family, rules in book.items():
         levels = [_level(rule) or 0 for rule in rules]
@@ -212,23 +212,23 @@ def _contents(book: Mapping[str, Sequence[Rule]]) -> list[str]:
 
 
 def _law(rule: Rule) -> tuple[object, ...]:
-    """What a rule says, whatever its variables are called."""
+    """Return the equation and conditions of a rule with its variables renamed to numbers."""
     numbers = {name: f"v{number}" for number, (name, _) in enumerate(rule.kinds)}
     texts = (*equation(rule).splitlines(), *map(str, rule.when))
     kinds = tuple(kind for _, kind in rule.kinds)
-    # A variable may be called as an attribute is, which an equals sign follows.
+    # A variable may have the name of an attribute, which an equals sign follows.
     return kinds, *(re.sub(r"\b\w+\b(?!=)", lambda m: numbers.get(m[0], m[0]), t) for t in texts)
 
 
 def repeated(book: Mapping[str, Sequence[Rule]]) -> list[Rule]:
-    """Rules of recognition that state an equation of another family again, for their own phase."""
+    """Return the recognition rules that repeat an equation of another family for their phase."""
     others = {_law(r) for rules in book.values() for r in rules if r.phase is not Phase.RECOGNISE}
     every = (rule for rules in book.values() for rule in rules)
     return [rule for rule in every if rule.phase is Phase.RECOGNISE and _law(rule) in others]
 
 
 def _glossary() -> list[str]:
-    """A table of the operators that ONNX does not have, and one of the words of conditions."""
+    """Return a table of the operators that ONNX lacks, and one of the words of conditions."""
     lines = ["| operator | is |", "|---|---|"]
     for name, meaning in OPERATORS.items():
         op = get_op(name)
@@ -251,7 +251,7 @@ def _preface(book: Mapping[str, Sequence[Rule]]) -> list[str]:
 
 
 def rulebook_markdown() -> str:
-    """The page of all families."""
+    """Return the Markdown page of all families."""
     book = families()
     lines = [
         "# The rulebook",
@@ -334,7 +334,7 @@ def rulebook_markdown() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the page to the given file; by default to the one of the command line."""
+    """Write the page to the file that ``arguments``, by default the command line, names."""
     parser = argparse.ArgumentParser("python -m eqsat_opt.proving.describe", description=__doc__)
     parser.add_argument("file", type=Path, help="where to write the page, docs/rulebook.md")
     path: Path = parser.parse_args(arguments).file

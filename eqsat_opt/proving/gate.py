@@ -38,7 +38,7 @@ BRIEF_POINTS = 32
 def reports_of(
     rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINTS
 ) -> list[CheckReport]:
-    """Level 1 for each direction; the first that is refuted is the last.
+    """Run level 1 in each direction, up to the first direction that is refuted.
 
     Raises:
         RuleRefuted: a side cannot be evaluated.
@@ -153,7 +153,11 @@ def _declare(rule: Rule, way: Rule, classes: Sequence[Numerics]) -> str:
 
 
 def _errors_of(rule: Rule, seed: int, max_points: int) -> list[Measured]:
-    """The errors of both directions, which must be no larger than their classes allow."""
+    """Measure the errors of both directions.
+
+    Raises:
+        RuleRefuted: an error is larger than its numerics class allows.
+    """
     every: list[Measured] = []
     for one in directed([rule]):
         errors = measured(one, find_instances(one, limit=max_points, seed=seed).points)
@@ -171,7 +175,7 @@ def _errors_of(rule: Rule, seed: int, max_points: int) -> list[Measured]:
 
 
 def _reason(way: Rule, seed: int, max_points: int) -> str:
-    """The reason why a direction is not of the default class, if a test shows one."""
+    """Return why a direction is not of the default class; empty if no test shows it."""
     if way.numerics <= Numerics.REASSOCIATE:
         return ""
     found = breach(way, Numerics.REASSOCIATE, seed=seed, max_points=max_points)
@@ -179,9 +183,12 @@ def _reason(way: Rule, seed: int, max_points: int) -> str:
 
 
 def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINTS) -> Certificate:
-    """A certificate of level 1, or 0 where only floating point accepts the rule.
+    """Certify a rule at level 1, or at level 0 where only floating point accepts it.
 
-    `max_points` instances per direction; fewer will do for a rule that is also proven.
+    Args:
+        rule: the rule, in one or both directions.
+        seed: seed of the instances and values.
+        max_points: instances per direction; fewer suffice for a rule that is also proven.
 
     Raises:
         RuleRefuted: the rule is wrong, was not exercised, depends on the rank in a way that a few

@@ -1,4 +1,4 @@
-"""The rule sets of published systems, as far as they are right.
+"""The rule sets of published systems, as far as they are correct.
 
 The substitutions that MetaFlow names in its paper, and those that TASO and OCGGS have in their
 code, are rules of the book here. Those that TASO generated are read from its own file, which is not
@@ -22,7 +22,7 @@ from eqsat_opt.rules.rule import Rule
 __all__ = ["COSTS_ONLY", "METAFLOW", "RULE_SETS", "TASO_FILE", "book_rules_of", "file_rules_of"]
 
 RULE_SETS = ("metaflow", "taso", "taso-published", "ocggs")
-"""What a selection may name."""
+"""Names of rule sets that a selection may contain."""
 
 COSTS_ONLY = frozenset({"taso-published"})
 """Sets with wrong rules, which serve to reproduce published costs and nothing else."""
@@ -34,10 +34,10 @@ _DIGEST = "1a03c0cee64c434dc98bfd92fd2cd705d99a79d3b0089dc724c882b7b32a08b3"
 """SHA-256 of the file that TASO published; OCGGS has the same one."""
 
 _WRONG = frozenset({99, 100, 130, 131})
-"""Its rules that are refuted; all others are derived from the book (see `conformance`)."""
+"""Rules of TASO's file that are refuted; all others are derived from the book (`conformance`)."""
 
 _FUSIONS = frozenset({63, 64, 65, 66})
-"""Those that fuse an activation or take it apart, which is an operator of its own here."""
+"""Rules of TASO's file that fuse an activation or split it off; here it is its own operator."""
 
 METAFLOW: Mapping[str, tuple[str, ...]] = {
     "enlarge convolution kernel": ("conv/enlarge-kernel", "conv/enlarge-crossed-kernels"),
@@ -59,13 +59,13 @@ METAFLOW: Mapping[str, tuple[str, ...]] = {
 """Substitution to rules of the book.
 
 The paper counts 14: those that it shows (§3, Figures 1, 4 and 7) and those of TensorFlow XLA, which
-it does not list. A kernel with its bias, activation or chain of elementwise operators is no rule
-here but a kernel of the device, at level ``kernels``. Where its operators carry bias and activation
-with them, operators here are single ones, so that these move through a split by rules of their own.
+it does not list. A kernel with its bias, activation or chain of elementwise operators is not a rule
+here but a kernel of the device, at level ``kernels``. MetaFlow's operators include bias and
+activation. Here these are operators of their own, which move through a split by rules of their own.
 """
 
 _TASO = ("conv/fold-scale", "conv/enlarge-kernel")
-"""What TASO has in its code and is right; fusions of activations are kernels here."""
+"""The correct rules in TASO's code; its fusions of activations are kernels here."""
 
 _OCGGS = (*_TASO, "conv/enlarge-crossed-kernels", "conv/merge-siblings")
 
@@ -78,15 +78,17 @@ _OF_BOOK: Mapping[str, tuple[str, ...]] = {
 
 
 def book_rules_of(name: str) -> tuple[str, ...]:
-    """The names of those rules of a set that are in the book."""
+    """Return the names of the rules of a set that are in the book."""
     return _OF_BOOK[name]
 
 
 def file_rules_of(name: str) -> list[Rule]:
-    """The other rules of a set: each of TASO's once, without wrong ones but in the published set.
+    """Return the rules of a set that are not in the book, each of them once.
+
+    These are TASO's. Wrong rules are left out, except in the published set.
 
     Raises:
-        RuleError: TASO's file is needed and is not there, or another one is.
+        RuleError: TASO's file is needed and is missing, or another file is in its place.
     """
     if name == "metaflow":
         return []
@@ -114,7 +116,7 @@ def _read() -> Sequence[TasoRule]:
 
 
 def _distinct(rules: Sequence[Rule]) -> list[Rule]:
-    """The first of those that read alike: variables are named in the order of reading.
+    """Return the first of the rules that read alike; variables are named in reading order.
 
     Where activations are operators of their own, some rules are the same with and without one.
     """

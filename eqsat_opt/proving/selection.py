@@ -55,12 +55,12 @@ _NOTES: ContextVar[tuple[str, ...]] = ContextVar("notes on the rules loaded last
 
 @dataclass(frozen=True)
 class Standing:
-    """Whether a rule of the book may be used.
+    """The standing of a rule of the book: whether it may be used.
 
     Attributes:
-        rule: of the book.
-        certificate: beside the book, valid or not.
-        obstacle: why it is left out of the default set; empty if it is not.
+        rule: rule of the book.
+        certificate: certificate beside the book, valid or not.
+        obstacle: why the rule is left out of the default set; empty if it is not.
     """
 
     rule: Rule
@@ -69,12 +69,12 @@ class Standing:
 
 
 def certificate_path(family: str) -> Path:
-    """The file of a family's certificates, where the package lies in a folder."""
+    """Return the file of a family's certificates, where the package is in a folder."""
     return Path(str(family_module(family).__file__)).with_suffix(".json")
 
 
 def book_certificates(family: str, *, strict: bool = True) -> dict[str, Certificate]:
-    """Rule name to certificate.
+    """Read the certificates of a family, by rule name.
 
     Raises:
         CertificateError: a certificate was edited, unless not ``strict``.
@@ -94,7 +94,7 @@ def _standings() -> Mapping[str, Standing]:
 
 
 def _derived(one: Standing, known: Mapping[str, Standing]) -> Standing:
-    """The standing of a derived rule: valid as long as all rules that it rests on are valid."""
+    """Return the standing of a derived rule, which is valid only if all its axioms are valid."""
     if one.obstacle or one.certificate is None:
         return one
     for name in one.certificate.axioms:
@@ -105,7 +105,7 @@ def _derived(one: Standing, known: Mapping[str, Standing]) -> Standing:
 
 
 def standings() -> Mapping[str, Standing]:
-    """Rule name to standing, for the whole book; read once per process.
+    """Return the standings of the whole book, by rule name; they are read once per process.
 
     Raises:
         CertificateError: a certificate was edited.
@@ -120,7 +120,10 @@ def _warn(obstacles: tuple[tuple[str, str], ...]) -> None:
 
 
 def excluded_rules() -> dict[str, str]:
-    """Rules of the book that lack a valid certificate, with the reason; logged once as warnings."""
+    """Return the rules of the book without a valid certificate, with the reasons.
+
+    They are logged once as warnings.
+    """
     excluded = {name: one.obstacle for name, one in standings().items() if one.obstacle}
     _warn(tuple(excluded.items()))
     return excluded
@@ -132,9 +135,9 @@ def _certified() -> list[Rule]:
 
 
 def default_rules(numerics: Numerics = Numerics.REASSOCIATE) -> list[Rule]:
-    """The certified rules of the book that optimise, as far as ``numerics`` admits them.
+    """Return the certified rules of the book that optimise, as far as ``numerics`` admits them.
 
-    Of a rule whose directions are of different classes it may admit one direction only.
+    A rule whose directions are of different classes may be admitted in one direction only.
 
     Raises:
         CertificateError: a certificate was edited.
@@ -149,7 +152,7 @@ def _admitted(rules: Iterable[Rule], numerics: Numerics) -> list[Rule]:
 
 @cache
 def _refuse_installed(name: str) -> None:
-    """Refuse an installed rulebook of a name that is taken; packages are searched only once."""
+    """Refuse an installed rulebook whose name is taken; packages are searched only once."""
     if name in installed_rulebooks():
         raise RuleError(f"an installed rulebook is called {name!r}, which is taken; uninstall it")
 
@@ -183,7 +186,7 @@ def _selected(name: str, numerics: Numerics) -> list[Rule]:
 
 
 def _of_set(name: str) -> list[Rule]:
-    """The rules of a published set; a substitution is read from left to right."""
+    """Return the rules of a published set; a substitution is read from left to right."""
     known = standings()
     own = [known[rule] for rule in book_rules_of(name)]
     if uncertified := [one.rule for one in own if one.obstacle]:
@@ -200,27 +203,28 @@ def _parts(selection: str | Sequence[str]) -> list[str]:
 
 
 def costs_only(selection: str | Sequence[str]) -> bool:
-    """Whether a selection has wrong rules, whose graphs have costs and no meaning."""
+    """Return whether a selection has wrong rules, whose graphs have costs but no meaning."""
     return not COSTS_ONLY.isdisjoint(_parts(selection))
 
 
 def load_rules(
     selection: str | Sequence[str], numerics: Numerics, *, for_costs: bool = False
 ) -> list[Rule]:
-    """Rules by selection.
+    """Load the rules of a selection.
 
     A part is ``default``, ``none``, a family, a rule, a published set, a .py file or an installed
-    rulebook; the first and families bring what ``numerics`` admits, other parts what they name. A
-    leading ``-`` leaves it out. Rules that come from outside the book are verified first.
+    rulebook. ``default`` and families bring the rules that ``numerics`` admits, other parts the
+    rules that they name. A leading ``-`` leaves a part out. Rules from outside the book are
+    verified first.
 
     Args:
         selection: parts, separated by commas.
         numerics: how far results may move.
-        for_costs: whether sets with wrong rules are admitted, whose graphs nobody may run.
+        for_costs: whether sets with wrong rules are admitted, whose graphs must not be run.
 
     Raises:
-        RuleError: for an unknown name, a file that cannot be loaded, a rule that is wrong, one
-            name defined twice, or an empty selection.
+        RuleError: for an unknown name, a file that cannot be loaded, a rule that is wrong, one name
+            defined twice, or an empty selection.
     """
     parts = _parts(selection)
     if not parts:
@@ -253,12 +257,12 @@ def load_rules(
 
 
 def notes_on_rules() -> tuple[str, ...]:
-    """Notes for the user on the rules that :func:`load_rules` loaded last, a line each."""
+    """Return notes for the user on the rules that :func:`load_rules` loaded last, a line each."""
     return _NOTES.get()
 
 
 def _is_way_of(way: Rule, rule: Rule) -> bool:
-    """Whether one rule is the other, or a direction of it."""
+    """Return whether one rule is the other, or a direction of it."""
     if way is rule:
         return True
     text = rule_text(way)

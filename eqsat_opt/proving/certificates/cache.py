@@ -1,8 +1,9 @@
 """Certificates that were earned on this machine, stored so that no rule is verified twice.
 
-The name of an entry stands for a rule, a level, a verifier and versions of libraries, and the entry
-counts for these alone. It is sealed with a key that is bound to its folder, so an entry that others
-wrote, or that was copied, renamed or edited, is ignored. Deleting the folder only costs time.
+The name of an entry is a hash of the rule, the level, the verifier and the versions of libraries,
+and the entry is valid for these alone. It is sealed with a key that is bound to its folder, so an
+entry that another user wrote, or that was copied, renamed or edited, is ignored. Deleting the
+folder only costs time.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ __all__ = ["keep", "kept"]
 _CACHE_VARIABLE = "EQSAT_OPT_CACHE"
 _KEY_BYTES = 32
 _LIBRARIES = ("numpy", "z3-solver")
-"""What the verifier computes with besides its own sources."""
+"""Libraries that the verifier computes with, besides its own sources."""
 
 
 def kept(rule: Rule, level: int) -> Certificate | None:
-    """What was earned here for a rule, of this level exactly; ``None`` if nothing was kept."""
+    """Return the stored certificate of a rule at exactly this level; ``None`` if there is none."""
     place = _place(rule, level)
     if place is None:
         return None
@@ -50,7 +51,7 @@ def kept(rule: Rule, level: int) -> Certificate | None:
 
 
 def keep(rule: Rule, certificate: Certificate) -> None:
-    """Store what a rule has earned, if the cache can be written."""
+    """Store the certificate that a rule has earned, if the cache can be written."""
     place = _place(rule, certificate.level)
     seal = None if place is None else _seal(place, certificate)
     if place is None or seal is None:
@@ -85,7 +86,7 @@ def _version(name: str) -> str:
 
 
 def _seal(place: Path, certificate: Certificate) -> bytes | None:
-    """The seal of an entry: a hash of its place and contents with this folder's key."""
+    """Return the seal of an entry: a hash of its name and contents with the key of its folder."""
     key = _key(place.with_name("key"))
     if key is None:
         return None
@@ -94,9 +95,13 @@ def _seal(place: Path, certificate: Certificate) -> bytes | None:
 
 
 def _key(path: Path) -> bytes | None:
-    """The folder's own secret, made at first use; ``None`` where it cannot be made or kept secret.
+    """Return the secret key of a folder, which is made at first use.
 
-    The file's number and the time of its last change belong to it, so that a copy is another key.
+    The key includes the inode number of its file and the time of its last change, so that a copy of
+    the file is another key.
+
+    Returns:
+        ``None`` where the key cannot be made or kept secret.
     """
     for _ in range(2):
         with suppress(OSError, ValueError):
@@ -111,7 +116,10 @@ def _key(path: Path) -> bytes | None:
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Whether nobody else can read or replace it; Windows keeps a user's folder from others."""
+    """Return whether no other user can read or replace a file.
+
+    Windows itself protects a user's folder, so nothing is checked there.
+    """
     if not hasattr(os, "getuid"):
         return True
     return status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077

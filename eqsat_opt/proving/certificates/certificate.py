@@ -1,7 +1,7 @@
-"""Certificates: what was checked of a rule, kept as JSON beside its book.
+"""Certificates: how a rule was checked, stored as JSON beside its book.
 
 A certificate is valid as long as the rule, the definitions of its operators and the verifier are
-those that it was made with. Its digest shows that a person changed it; it is not a signature.
+those that it was made with. Its digest reveals edits by hand; it is not a signature.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 FORMAT = 2
 _HIGHEST_LEVEL = 3
 _BESIDE = ".certificates.json"
-"""The file of a rulebook's certificates has the stem of the rulebook, and then this."""
+"""Suffix of a certificate file, after the stem of its rulebook."""
 _MOST_BYTES = 1 << 26
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 
@@ -50,16 +50,19 @@ class Direction:
 
     Attributes:
         rule: name of the direction.
-        method: numbers that both sides were evaluated on.
+        method: kind of numbers that both sides were evaluated on.
         instances: typed instances that agree.
         guarded: instances left out because the right side does not type there.
-        complete_to: all instances of the enumerated ranks and attributes with extents up to this.
+        complete_to: greatest extent up to which all instances of the enumerated ranks and
+            attributes are included; 0 if they were too many.
         largest_extent: greatest extent of an operand.
         trials: independent draws of values per instance.
-        seed: of instances and values.
-        degree, argument_pairs, prime, log2_bound: bound of a false acceptance per instance,
-            ((degree + degree * argument_pairs) / prime) ** trials; ``None`` where there is none.
-        reason: what keeps it from the default numerics class, as measured; empty if nothing does.
+        seed: seed of the instances and values.
+        degree, argument_pairs, prime, log2_bound: bound on the probability of a false acceptance
+            per instance, ((degree + degree * argument_pairs) / prime) ** trials; ``None`` where
+            there is none.
+        reason: measurement that keeps the direction out of the default numerics class; empty if
+            there is none.
     """
 
     rule: str
@@ -79,21 +82,21 @@ class Direction:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is known of a rule.
+    """The result of verifying a rule.
 
     Attributes:
-        rule: its name.
+        rule: name of the rule.
         level: 0 sampled in floating point, 1 exact at instances, 2 proven for all sizes, 3 derived
-            from rules that are.
+            from proven rules.
         fingerprint: hash of rule, operators and verifier.
         directions: evidence of level 1.
         float32, float16: worst relative error of the right side against the left side in float64.
-        tolerance: largest relative distance from its target at which a constant, which may have
-            been rounded, is taken for it; the rule is exact at the targets.
-        scope: what level 2 or 3 covers.
+        tolerance: largest relative distance at which a constant, which may have been rounded,
+            counts as its target; the rule is exact at the targets.
+        scope: cases that a verdict of level 2 or 3 covers.
         unproven: why there is no proof for all sizes; empty if there is one.
-        axioms: rules that it was derived from.
-        digest: hash of all the rest.
+        axioms: rules that the rule was derived from.
+        digest: hash of all other attributes.
     """
 
     rule: str
@@ -110,7 +113,7 @@ class Certificate:
 
     @property
     def instances(self) -> int:
-        """Instances over all directions."""
+        """Number of instances over all directions."""
         return sum(direction.instances for direction in self.directions)
 
     @property
@@ -121,14 +124,14 @@ class Certificate:
     def raised(
         self, rule: Rule, level: int, scope: str, unproven: str = "", axioms: tuple[str, ...] = ()
     ) -> Certificate:
-        """The same certificate at a higher level."""
+        """Return the same certificate at a higher level, with its digest."""
         mark = fingerprint(rule, level) or ""
         return replace(
             self, level=level, fingerprint=mark, scope=scope, unproven=unproven, axioms=axioms
         ).sealed()
 
     def sealed(self) -> Certificate:
-        """The same certificate with its digest."""
+        """Return the same certificate with its digest."""
         return replace(self, digest=self._digest())
 
     @property
@@ -137,17 +140,18 @@ class Certificate:
         return self.digest == self._digest()
 
     def _digest(self) -> str:
-        # Every start reads the whole book, and `asdict` copies it leaf by leaf.
+        # The whole book is read at every start, and `asdict` would copy it leaf by leaf.
         content = {**vars(self), "directions": [*map(vars, self.directions)], "digest": ""}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @staticmethod
     def from_json(value: Any) -> Certificate:
-        """From a parsed JSON object.
+        """Build a certificate from a parsed JSON object.
 
         Raises:
-            ValueError: it is none, or a key is missing, unknown or has another kind of value.
+            ValueError: the value is not an object, or a key is missing, unknown or has another kind
+                of value.
         """
         check_fields(value, Certificate, "a certificate")
         for direction in value["directions"]:
@@ -159,9 +163,9 @@ class Certificate:
 
 
 def why_invalid(rule: Rule, certificate: Certificate | None) -> str:
-    """Why a rule may not be trusted; empty if it may.
+    """Return why a rule may not be trusted; empty if it may.
 
-    Where the package's sources cannot be read, a certificate is taken as it is.
+    Where the package's sources cannot be read, a certificate is accepted as it is.
     """
     if certificate is None:
         return "it has no certificate"
@@ -174,10 +178,12 @@ def why_invalid(rule: Rule, certificate: Certificate | None) -> str:
 
 
 def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[str, Certificate]:
-    """Rule name to certificate; empty if there is no file, or one of an earlier version.
+    """Read a file of certificates into a map from rule name to certificate.
+
+    The map is empty if there is no file, or one of an earlier format.
 
     Args:
-        path: of the JSON file.
+        path: path of the JSON file.
         strict: whether a damaged file and a certificate with a wrong digest are errors; otherwise
             they are left out.
 
@@ -206,7 +212,7 @@ def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[
 
 
 def content_of(path: Path | Traversable) -> bytes:
-    """The contents of an ordinary file; pipes and devices are refused, because they might block."""
+    """Return the contents of an ordinary file; refuse pipes and devices, which might block."""
     if not isinstance(path, Path):
         return path.read_bytes()
     with open(path, "rb", opener=_opened) as file:
@@ -250,22 +256,22 @@ def _is_earlier(version: Any) -> bool:
 
 
 def certificates_beside(path: Path) -> Path:
-    """Where the certificates of a rulebook file are kept."""
+    """Return the path of the certificate file of a rulebook."""
     return path.with_name(f"{path.stem}{_BESIDE}")
 
 
 def certificate_command(path: Path | Traversable) -> str:
-    """The command that writes a file of certificates again."""
+    """Return the command that writes a file of certificates again."""
     if path.name.endswith(_BESIDE):
         return f"eqsat-opt rules import {str(path).removesuffix(_BESIDE)}.py --write"
     return f"eqsat-opt rules verify {path.name.removesuffix('.json')} --write"
 
 
 def write_certificates(path: Path, certificates: Iterable[Certificate]) -> None:
-    """Write a file of certificates, whole or not at all.
+    """Write a file of certificates, either completely or not at all.
 
     Raises:
-        CertificateError: it cannot be written.
+        CertificateError: the file cannot be written.
     """
     sealed = [asdict(certificate.sealed()) for certificate in certificates]
     text = json.dumps({"format": FORMAT, "certificates": sealed}, indent=1) + "\n"

@@ -1,8 +1,9 @@
 """The code that verdicts depend on, found by following names through the sources.
 
-The gate and the prover are their modules and all that these use, down to the numbers and to what a
-condition means. An operator is its functions and all that they use, its entries in tables of the
-gate, the prover and the number domains, its traits, and the operators it is made of.
+The gate and the prover consist of their modules and everything that these use, down to the number
+domains and the meaning of conditions. An operator consists of its functions and everything that
+these use, its entries in tables of the gate, the prover and the number domains, its traits, and the
+operators that it is composed of.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ __all__ = ["Foundations", "Unreadable", "computed"]
 
 _PROVING = f"{PACKAGE}.proving."
 _GATE, _PROVER = f"{_PROVING}gate", f"{_PROVING}proof.driver"
-"""The modules that judge at level 1, and in addition at level 2."""
+"""The entry modules of the verifier at level 1, and in addition at level 2."""
 _RECORDS = ("certificate", "dependencies", "foundations", "cache", "plain", "semantics",
             "sources", "syntax")  # fmt: skip
-"""Modules of certificates that store and compare verdicts but make none."""
+"""Modules of certificates that store and compare verdicts but reach none."""
 _READERS = tuple(f"{_PROVING}certificates.{name}" for name in ("dependencies", "sources", "syntax"))
 """Modules that compute these hashes."""
 _ELSEWHERE = frozenset(
@@ -35,25 +36,25 @@ _ELSEWHERE = frozenset(
         *(f"{PACKAGE}.{n}" for n in ("errors", "common.files", "common.paths")),
     }
 )
-"""Modules that the verifiers use and that decide nothing about a rule."""
+"""Modules that the verifiers use but that do not affect a verdict."""
 _Place = tuple[str, int]
 """A module, and the number of a statement in it."""
 _ALL = -1
-"""In place of that number: all of them, and whatever the module imports."""
+"""The statement number that means all statements of a module, and everything it imports."""
 
 
 class Unreadable(Exception):
-    """A source file is missing, as in some frozen applications."""
+    """The error of a missing source file, as in some frozen applications."""
 
 
 @dataclass(frozen=True)
 class Foundations:
-    """Hashes of what verdicts rest on.
+    """Hashes of the code that verdicts depend on.
 
     Attributes:
-        verifiers: of what judges at level 1, and at level 2.
+        verifiers: hash of the verifier at level 1, and at level 2.
         operators: operator to its hashes, at level 1 and at level 2.
-        modules: that all of these were read from, or by.
+        modules: modules that the hashes were computed from, and those that compute them.
     """
 
     verifiers: tuple[str, str]
@@ -61,11 +62,11 @@ class Foundations:
     modules: tuple[str, ...]
 
 
-# What is reached ---------------------------------------------------------------------------------
+# Reachable statements ----------------------------------------------------------------------------
 
 
 def computed() -> Foundations | None:
-    """The foundations of this package as it is; ``None`` where its sources cannot be read."""
+    """Compute the foundations of the package as it is; ``None`` if its sources cannot be read."""
     try:
         gate, prover = _judges()
         said = {name: (_operator(name, gate), _operator(name, prover)) for name in sorted(OPS)}
@@ -79,7 +80,7 @@ def computed() -> Foundations | None:
 
 
 def _judges() -> tuple[set[_Place], set[_Place]]:
-    """The statements that judge rules at level 1, and at level 2."""
+    """Return the statements that judge rules at level 1, and those at level 2."""
     gate = _reach([(_GATE, _ALL)])
     return gate, gate | _reach([(_PROVER, _ALL)])
 
@@ -100,7 +101,7 @@ def _module(name: str) -> sources.Module:
 
 
 def _pieces(place: _Place, operators: Iterable[str]) -> Iterator[Piece]:
-    """What a statement says at all, and of some operators."""
+    """Yield the common piece of a statement, and its entries for some operators."""
     statement = _statement(place)
     yield statement.common
     for operator in operators:
@@ -117,7 +118,10 @@ def _text(places: Iterable[_Place], operators: Iterable[str] = ()) -> str:
 def _reach(
     start: Iterable[_Place], operators: Iterable[str] = (), known: Set[_Place] = frozenset()
 ) -> set[_Place]:
-    """The statements that some statements use, and these, but for those that are known."""
+    """Return the statements that are reachable from some statements, except known ones.
+
+    The result includes the statements in ``start``.
+    """
     found: set[_Place] = set()
     whole: set[str] = set()
     todo = list(start)
@@ -156,7 +160,11 @@ def _is_module(name: str) -> bool:
 
 
 def _imported(source: str, name: str) -> list[_Place]:
-    """The statements that an import brings; of a module, and of what judges, all."""
+    """Return the statements that an import brings in.
+
+    An imported module brings in all of its statements. So does a name from a module of the
+    verifier; any other name brings in only its definitions.
+    """
     inner = f"{source}.{name}"
     if not f"{source}.".startswith(f"{PACKAGE}.") or inner in _ELSEWHERE or source in _ELSEWHERE:
         return []
@@ -175,14 +183,17 @@ def _imported(source: str, name: str) -> list[_Place]:
 
 @dataclass(frozen=True)
 class _Said:
-    """What there is to say of an operator, and the modules that say it."""
+    """The text that defines an operator, and the modules that it was read from."""
 
     text: str
     modules: frozenset[str]
 
 
 def _operator(name: str, judge: Set[_Place]) -> _Said:
-    """What makes an operator, beyond what judges every rule; parts of it until none is new."""
+    """Collect the definition of an operator, beyond the statements that judge every rule.
+
+    Operators that it is composed of are added until none is new.
+    """
     operators: list[str] = []
     parts = {name}
     while len(parts) > len(operators):
@@ -213,13 +224,13 @@ def _signature(name: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    """The same text in every process, in whichever order a record is written."""
+    """Return a text of a value that is the same in every process, whatever order a record has."""
     ordered = value.items() if isinstance(value, Mapping) else value
     return ascii(sorted(ordered) if isinstance(value, Mapping | frozenset) else value)
 
 
 def _functions(operators: Iterable[str]) -> tuple[list[_Place], list[str]]:
-    """Where the functions of operators are defined, and the plain values that they hold."""
+    """Return where the functions of operators are defined, and the plain values that they hold."""
     places: list[_Place] = []
     held: list[str] = []
     for name in sorted(operators):
@@ -230,7 +241,10 @@ def _functions(operators: Iterable[str]) -> tuple[list[_Place], list[str]]:
 
 
 def _follow(value: Any, places: list[_Place], held: list[str]) -> None:
-    """Add the place of a function, and what it was made with."""
+    """Add the place of a function, and those of the values that it was made with.
+
+    Plain values, such as defaults and closed-over numbers, are added to ``held``.
+    """
     if isinstance(value, FunctionType):
         places.extend(_place_of(value))
         for inner in (

@@ -1,7 +1,7 @@
 """Hashes of the code that verdicts depend on, and the manifest that stores them.
 
-Computing them takes half a second. So a file beside the book stores them, with a hash of the bytes
-of all sources that they were computed from: where that agrees, nothing is parsed.
+Computing the hashes takes half a second. A file beside the book therefore stores them, with a hash
+of the bytes of all sources that they were computed from. Where that hash agrees, nothing is parsed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _FORMAT = 1
 
 @cache
 def foundations() -> Foundations | None:
-    """Those of this package as it is; ``None`` where its sources cannot be read."""
+    """Return the foundations of the package as it is; ``None`` if its sources cannot be read."""
     kept = _manifest()
     return kept if kept is not None and kept.operators.keys() == OPS.keys() else computed()
 
 
 def refresh() -> None:
-    """Read all sources anew."""
+    """Forget all cached sources and foundations, so that they are read anew."""
     sources.forget()
     foundations.cache_clear()
 
@@ -43,7 +43,7 @@ def refresh() -> None:
 
 
 def _manifest() -> Foundations | None:
-    """What the manifest says, if it was made from these sources."""
+    """Return the foundations in the manifest; ``None`` if it was made from other sources."""
     try:
         data = json.loads(files(f"{PACKAGE}.rules.books").joinpath(_MANIFEST).read_bytes())
         if data["format"] != _FORMAT or data["sources"] != _sources_digest(data["modules"]):
@@ -66,15 +66,15 @@ def _sources_digest(modules: Iterable[str]) -> str:
 
 
 def is_manifest_current() -> bool:
-    """Whether the manifest was made from the sources as they are."""
+    """Return whether the manifest was made from the present sources."""
     return _manifest() is not None
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the manifest anew, in the folder of the book; nothing where there are no sources.
+    """Write the manifest anew in the folder of the book; do nothing where there are no sources.
 
     Raises:
-        CertificateError: it cannot be written.
+        CertificateError: the manifest cannot be written.
     """
     refresh()
     found = computed()

@@ -13,7 +13,7 @@ from eqsat_opt.common.paths import shown
 __all__ = ["check_fields"]
 
 _MOST = 1 << 63
-"""Integers are below this; no count comes near it."""
+"""Exclusive upper bound on integers; no count comes near it."""
 
 
 def _is_line(value: Any) -> bool:
@@ -36,14 +36,15 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "float | None": lambda value: value is None or _is_number(value),
     "tuple[str, ...]": lambda value: type(value) is list and all(map(_is_line, value)),
 }
-"""Whether a value is of the kind that an annotation names; of others it must be a list."""
+"""Checks of a value, by annotation; a value of any other annotation must be a list."""
 
 
 def check_fields(value: Any, of: type, what: str) -> None:
-    """Check that a parsed object has the fields of a dataclass, each of its kind.
+    """Check that a parsed object has the fields of a dataclass, each with its kind of value.
 
     Raises:
-        ValueError: it has not; one line that names the first.
+        ValueError: a field is missing, unknown or of another kind; the message is one line that
+            names the first.
     """
     kinds = _kinds(of)
     if type(value) is not dict:

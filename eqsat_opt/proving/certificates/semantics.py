@@ -1,4 +1,4 @@
-"""What a certificate rests on, as a hash: the rule, its operators' definitions, the verifier."""
+"""Hashes of everything a certificate rests on: the rule, its operators and the verifier."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from eqsat_opt.rules.term import MAP, Apply, Condition, Expr, Term, Var, applied
 __all__ = ["fingerprint", "rule_text"]
 
 _PROVEN = 2
-"""From this level on there is a proof."""
+"""The lowest level at which there is a proof."""
 
 
 def rule_text(rule: Rule) -> str:
-    """Everything that the meaning of a rule depends on, in one canonical text."""
+    """Return everything that the meaning of a rule depends on, as one canonical text."""
     parts = [
         rule.name,
         "both ways" if rule.bidirectional else "one way",
@@ -40,9 +40,10 @@ def _term(term: Term) -> str:
 
 
 def _attr(value: Any) -> str:
-    """An attribute, or part of a condition; texts are equal for what is equal only.
+    """Return the text of an attribute, or of part of a condition; only equal values share one.
 
-    A literal shows its type, as 1, 1.0 and True differ, and names are quoted, whatever they are.
+    A literal shows its type, because 1, 1.0 and True differ. Names are quoted, whatever characters
+    they have.
     """
     if isinstance(value, tuple):
         return f"({', '.join(map(_attr, value))},)"
@@ -56,7 +57,7 @@ def _attr(value: Any) -> str:
 
 
 def _condition(condition: Condition) -> str:
-    """The reason is for readers only, so it is left out."""
+    """Return the text of a condition without its reason, which is for readers only."""
     return f"{condition.kind}{_attr(condition.args)}"
 
 
@@ -65,13 +66,13 @@ def _operators(rule: Rule) -> list[str]:
 
 
 def fingerprint(rule: Rule, level: int = 1) -> str | None:
-    """Hash of the rule, of the operators it uses and of what verifies it.
+    """Return the hash of a rule, of the operators it uses and of the verifier.
 
     From level 2 on the verdict rests on the prover as well.
 
     Returns:
-        ``None`` where the sources cannot be read, as in some frozen applications; what depends on
-        them then cannot be compared.
+        ``None`` where the sources cannot be read, as in some frozen applications; certificates
+        cannot be compared there.
     """
     on = foundations()
     if on is None:

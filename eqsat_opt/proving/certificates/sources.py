@@ -1,7 +1,7 @@
-"""The package's own sources as statements: the text of each, and what it uses.
+"""The package's own sources as statements: the text of each, and the names it uses.
 
-A table of operators is split: an entry belongs to its operator, so that a new one changes nothing
-for the others.
+A table of operators is split: each entry belongs to its operator, so that a new operator changes
+nothing for the others.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Statement:
     """A statement of a module.
 
     Attributes:
-        lines: first and last.
+        lines: first and last line.
         defines: names that it binds.
-        common: all of it but the entries of operators.
-        entries: operator to what a table says of it.
+        common: the whole statement except for the entries of operators.
+        entries: operator to its entries in tables.
     """
 
     lines: tuple[int, int]
@@ -39,13 +39,13 @@ class Statement:
 
 @dataclass(frozen=True)
 class Module:
-    """A module.
+    """A module of the package.
 
     Attributes:
-        name: in full.
-        statements: in order, without imports and docstrings.
-        by_name: name to the statements that define it.
-        imports: name to module and name.
+        name: full name, with the package.
+        statements: statements in order, without imports and docstrings.
+        by_name: name to the positions of the statements that define it.
+        imports: name to the module and the name that it is imported from.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Module:
     imports: dict[str, tuple[str, str]]
 
     def at(self, line: int) -> int | None:
-        """The statement that holds a line."""
+        """Return the position of the statement that contains a line; ``None`` if there is none."""
         for index, statement in enumerate(self.statements):
             if statement.lines[0] <= line <= statement.lines[1]:
                 return index
@@ -63,7 +63,10 @@ class Module:
 
 @cache
 def read(name: str) -> bytes | None:
-    """The source of a module of the package, with bare line feeds; ``None`` if there is none."""
+    """Return the source of a module of the package; ``None`` if there is none.
+
+    Lines end with bare line feeds on every platform.
+    """
     inside = name.split(".")[1:]
     for parts in ([*inside[:-1], f"{inside[-1]}.py"] if inside else [], [*inside, "__init__.py"]):
         try:
@@ -77,7 +80,7 @@ def read(name: str) -> bytes | None:
 
 @cache
 def module(name: str) -> Module | None:
-    """A module of the package; ``None`` where its source cannot be read."""
+    """Parse a module of the package; return ``None`` where its source cannot be read."""
     source = read(name)
     try:
         tree = None if source is None else ast.parse(source)
@@ -87,7 +90,7 @@ def module(name: str) -> Module | None:
 
 
 def forget() -> None:
-    """Read all sources anew."""
+    """Forget all cached sources, so that they are read anew."""
     read.cache_clear()
     module.cache_clear()
 
@@ -108,7 +111,7 @@ def _module(name: str, tree: ast.Module) -> Module:
 
 
 def _is_for_types(node: ast.AST) -> bool:
-    """What only type checkers read: their imports, and the names of what a module offers."""
+    """Return whether a statement serves only type checkers: their imports, or ``__all__``."""
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     return isinstance(node, ast.stmt) and _defined(node) == ("__all__",)
@@ -145,7 +148,7 @@ def _defined(node: ast.stmt) -> tuple[str, ...]:
 
 
 def _tables(node: ast.AST | None) -> Iterator[ast.Dict | ast.Set]:
-    """Displays in the value of an assignment, but none inside another or a function."""
+    """Yield the outermost displays in the value of an assignment, except those in functions."""
     if isinstance(node, ast.Dict | ast.Set):
         yield node
     elif node is not None and not isinstance(node, ast.Lambda):

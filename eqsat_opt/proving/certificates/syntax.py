@@ -1,7 +1,7 @@
-"""The meaning of a syntax tree as text, and what it uses of its module.
+"""The meaning of a syntax tree as text, and the names that it uses of its module.
 
 The text leaves out comments, docstrings, annotations and layout, and is the same in every version
-of Python, so that only a change of meaning changes it.
+of Python, so that it changes only with the meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _NAMED = ast.FunctionDef | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar
 Tables: TypeAlias = dict[int, list[tuple[str, ast.expr]]]
-"""Identity of a display to those of its entries that are kept separately, by key."""
+"""Identity of a display to those of its entries that are kept separately, with their keys."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Piece:
 
     Attributes:
         text: its meaning as text.
-        names: that it uses and does not bind itself, each with the attributes that it reads of
-            it; empty for the value as a whole.
-        strings: literals in it.
-        imports: names that it imports itself, to module and name.
+        names: pairs of a name that it uses but does not bind, and the attribute that it reads of
+            it; the attribute is empty where the value as a whole is used.
+        strings: string literals in it.
+        imports: name that it imports itself, to the module and the name there.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Piece:
 
 
 def piece_of(node: ast.AST, tables: Tables) -> Piece:
-    """The meaning of a tree without some entries of the displays in it."""
+    """Return the meaning of a tree, without the entries of ``tables``."""
     writer = _Writer(tables)
     writer.write(node)
     return Piece(
@@ -50,7 +50,7 @@ def piece_of(node: ast.AST, tables: Tables) -> Piece:
 
 
 def imported(node: ast.ImportFrom | ast.Import) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Names that an import binds, with their module and their name there."""
+    """Yield each name that an import binds, with its module and its name there."""
     for alias in node.names:
         if isinstance(node, ast.ImportFrom):
             yield alias.asname or alias.name, (node.module or "", alias.name)
@@ -60,13 +60,16 @@ def imported(node: ast.ImportFrom | ast.Import) -> Iterator[tuple[str, tuple[str
 
 
 def is_text(node: ast.AST) -> bool:
-    """Whether it is a docstring, or a comment of that form."""
+    """Return whether a statement is a docstring, or a comment of that form."""
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def items(table: ast.Dict | ast.Set) -> Iterator[tuple[ast.expr | None, ast.expr]]:
-    """Keys and values; of a set the elements twice, and no key for what is unpacked."""
+    """Return the keys and values of a dictionary, or each element of a set twice.
+
+    The key of an unpacked dictionary is ``None``.
+    """
     keys = table.keys if isinstance(table, ast.Dict) else table.elts
     values = table.values if isinstance(table, ast.Dict) else table.elts
     return zip(keys, values, strict=True)
@@ -74,7 +77,7 @@ def items(table: ast.Dict | ast.Set) -> Iterator[tuple[ast.expr | None, ast.expr
 
 @dataclass
 class _Writer:
-    """Collects the text of a tree, and what it uses."""
+    """A collector of the text of a tree, and of the names it uses."""
 
     tables: Tables
     text: list[str] = field(default_factory=list)
@@ -83,11 +86,11 @@ class _Writer:
     imports: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def write(self, node: ast.AST, bound: frozenset[str] = frozenset()) -> None:
-        """Add a tree in which some names are local."""
+        """Add a tree, in which the names in ``bound`` are local."""
         if isinstance(node, ast.Constant):
             if isinstance(node.value, str):
                 self.strings.add(node.value)
-            # Characters that one version of Python can print and another cannot.
+            # Only some versions of Python can print certain characters, so these are escaped.
             self.text.append(f"{type(node.value).__name__} {node.value!a}")
             return
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -128,7 +131,7 @@ class _Writer:
                 self.write(item, bound)
 
     def _table(self, node: ast.Dict | ast.Set, bound: frozenset[str]) -> None:
-        """A display without the entries that are kept separately."""
+        """Add a display without the entries that are kept separately."""
         own = {id(entry) for _, entry in self.tables[id(node)]}
         for key, value in items(node):
             if id(value) not in own:
@@ -142,9 +145,9 @@ def _is_nothing(node: ast.expr) -> bool:
 
 
 def _locals(node: ast.AST) -> frozenset[str]:
-    """The names that are local inside of a function or a comprehension."""
+    """Return the names that are local to a function or a comprehension."""
     if isinstance(node, _Comprehension):
-        # The first iterable is evaluated outside: if it reads a target, no name counts as local.
+        # The first iterable is evaluated outside: a target that it reads does not count as local.
         targets = set(_bound(generator.target for generator in node.generators))
         first = {
             part.id for part in ast.walk(node.generators[0].iter) if isinstance(part, ast.Name)
@@ -162,7 +165,7 @@ def _locals(node: ast.AST) -> frozenset[str]:
 
 
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Names that are assigned, but in functions, classes and comprehensions of their own."""
+    """Yield the names that are assigned, except in nested functions, classes and comprehensions."""
     for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id

@@ -1,10 +1,10 @@
 """Bounds on the rounding error of one side, for any order of its sums.
 
-A running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, §3.3) over the
-operators' own definitions. Sums are kept open while they are only added to other sums. A sum of two
-terms has one order, so it is rounded once; a longer one may be taken in any order, so its rounding
-is bounded by the magnitudes of all its terms. A term beside which all others round away absorbs
-them in every order, which is what masks rely on.
+This is a running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, §3.3) over
+the operators' own definitions. A sum is kept open while it is only added to other sums. A sum of
+two terms has one order, so it is rounded once; a longer one may be taken in any order, so its
+rounding is bounded by the magnitudes of all its terms. A term so large that all others round away
+absorbs them in every order; masks rely on this.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from eqsat_opt.proving.numbers.records import Bounded, Records, Rows
 __all__ = ["bounded_results"]
 
 _FUNCTION_ULPS = 4.0
-"""Rounding of a function of the library, in units of the roundoff."""
+"""Rounding error of a library function, in units of the roundoff."""
 _NEARLY = 32.0
-"""How near to the greatest number a partial sum may overflow in some order."""
+"""Distance from the greatest number, in epsilons, at which a partial sum may overflow."""
 
 
 class _BoundedDomain(Records):
@@ -47,13 +47,13 @@ class _BoundedDomain(Records):
         self._grain = float(info.smallest_subnormal)
 
     def closed(self, rows: Bounded) -> Rows:
-        """Bound of the whole error, once an operator other than a sum reads the numbers."""
+        """Return the bound of the whole error, once an operator other than a sum reads them."""
         return rows.closed(self._roundoff)
 
     def _made(
         self, value: Array, error: Array, operands: Sequence[Array], left: Array, spread: Array
     ) -> Array:
-        """Codes of results that are no sums; ``left`` and ``spread`` are those of the operands."""
+        """Return codes of results other than sums; ``left`` and ``spread`` are of the operands."""
         value = self.rounded(value)
         finite = np.isfinite(value)
         over = np.isinf(value) & _all(np.isfinite(o) for o in operands)
@@ -64,19 +64,19 @@ class _BoundedDomain(Records):
         return self.stored(rows, value.shape[:-1])
 
     def _overflows(self, value: Array, error: Array, exact: Array) -> npt.NDArray[np.bool_]:
-        """Where an operand's error may push a finite result out of the range, or keep it in."""
+        """Return where an operand's error may move a finite result out of the range, or into it."""
         reach = np.abs(value) + error
         return np.asarray(~exact & np.isfinite(reach) & (reach > self._most))
 
     def _vanishing(self, value: Array) -> Rows:
-        """Error of a product below the normal numbers."""
+        """Return the error of a product below the normal numbers."""
         size = np.abs(value)
         return np.where((size > 0) & (size < self._least), self._grain, 0.0)
 
     # Sums ---------------------------------------------------------------------------------------
 
     def _opened(self, rows: Bounded) -> Array:
-        """Codes of sums, some order of which may have too large a partial sum."""
+        """Return codes of open sums, marked where a partial sum may be too large in some order."""
         rows.value = self.rounded(rows.value)
         rows.left = rows.left | (np.isfinite(rows.total) & (rows.total > self._nearly_most))
         return self.stored(rows, rows.value.shape[:-1])
@@ -93,15 +93,15 @@ class _BoundedDomain(Records):
         )  # fmt: skip
 
     def add(self, a: Array, b: Array) -> Array:
-        """Elementwise sum, left open."""
+        """Add elementwise; leave the sum open."""
         return self._pair(a, b, 1.0)
 
     def sub(self, a: Array, b: Array) -> Array:
-        """Elementwise difference, left open."""
+        """Subtract elementwise; leave the difference open."""
         return self._pair(a, b, -1.0)
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Sum over ``axes``, left open; they are kept."""
+        """Sum over ``axes``, which are kept; leave the sum open."""
         axes = tuple(axis % a.ndim for axis in axes)
         x = self.rows(a)
 
@@ -120,17 +120,17 @@ class _BoundedDomain(Records):
         )  # fmt: skip
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """The sum of products, left open."""
+        """Return the matrix product, as open sums of products."""
         if b.ndim == 1:
             return np.asarray(self.sum(self.mul(a, b), (-1,))[..., 0])
         left = a[..., :, :, None] if a.ndim > 1 else a[:, None]
         right = b[..., None, :, :] if a.ndim > 1 else b
         return np.asarray(self.sum(self.mul(left, right), (-2,)).squeeze(-2))
 
-    # Others -------------------------------------------------------------------------------------
+    # Other operations ---------------------------------------------------------------------------
 
     def mul(self, a: Array, b: Array) -> Array:
-        """Relative errors add up."""
+        """Multiply elementwise; relative errors add up."""
         x, y = self.rows(a), self.rows(b)
         dx, dy = self.closed(x), self.closed(y)
         value = x.value * y.value
@@ -142,7 +142,10 @@ class _BoundedDomain(Records):
         return self._made(value, error, operands=(x.value, y.value), left=left, spread=spread)
 
     def div(self, a: Array, b: Array) -> Array:
-        """Relative errors add up; a divisor of 0 that carries an error is no true pole."""
+        """Divide elementwise; relative errors add up.
+
+        A divisor of 0 that carries an error is no true pole.
+        """
         x, y = self.rows(a), self.rows(b)
         dx, dy = self.closed(x), self.closed(y)
         value = x.value / y.value
@@ -158,7 +161,7 @@ class _BoundedDomain(Records):
         return self._made(value, error, operands=exact, left=left, spread=spread)
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """One of the elements."""
+        """Return the greatest element over ``axes``, which are kept."""
         axes = tuple(axis % a.ndim for axis in axes)
         return self._extremum(self.rows(a), axes, np.max)
 
@@ -170,7 +173,7 @@ class _BoundedDomain(Records):
         return self._made(value, error, operands=(value,), left=left, spread=spread)
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:
-        """One of two numbers; a sum that is chosen is closed."""
+        """Choose between two numbers by a condition; close a sum that is chosen."""
         c, x, y = (self.rows(operand) for operand in (condition, a, b))
         chosen = c.value != 0
         value = np.where(chosen, x.value, y.value)
@@ -181,7 +184,7 @@ class _BoundedDomain(Records):
         )
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """A scalar function, moved by the errors of its operands."""
+        """Apply a scalar function, and bound how far the errors of its operands move it."""
         rows = [self.rows(operand) for operand in operands]
         errors = [self.closed(one) for one in rows]
         values = [one.value for one in rows]
@@ -200,7 +203,8 @@ class _BoundedDomain(Records):
             error = error + self._vanishing(value)
         left, spread = ~_all(~one.left for one in rows), ~_all(~one.spread for one in rows)
         if "nonnegative" in traits:
-            # Below the normal numbers the sign may vanish, and what had no root has one.
+            # Below the normal numbers the sign may be lost, so that a number without a root gets
+            # one.
             unsigned = (
                 (errors[0] > 0) & (np.abs(values[0]) <= errors[0]) & (errors[0] < self._least)
             )
@@ -223,7 +227,7 @@ class _BoundedDomain(Records):
         return np.asarray(FLOAT.apply(function, attrs, *operands), np.float64)
 
     def constant(self, value: float, like: Array) -> Array:
-        """A scalar, rounded to the element type."""
+        """Return a scalar, rounded to the element type."""
         del like
         rounded = self.rounded(np.asarray([float(value)]))
         rows = self.exactly(rounded)
@@ -231,17 +235,17 @@ class _BoundedDomain(Records):
         rows.error = np.where(np.abs(rounded) < self._least, abs(value - rounded), 0.0)
         return self.stored(rows, ())
 
-    # What evaluates itself without a domain -----------------------------------------------------
+    # Operators that evaluate themselves without a domain ----------------------------------------
 
     def step(self, step: Step, operands: Sequence[Array]) -> Array:
-        """One operator of a program."""
+        """Evaluate one operator of a program."""
         evaluate = _OWN.get(step.op)
         if evaluate is None:
             return get_op(step.op).eval_fn(self, operands, step.attrs)
         return np.asarray(evaluate(self, operands, step.attrs))
 
     def cast(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
-        """Between element types of floating point a cast may round; to others it truncates."""
+        """Cast the numbers; a cast to floating point may round, any other truncates."""
         x = self.rows(operands[0])
         to = numpy_dtype(attrs["to"])
         with np.errstate(all="ignore"):
@@ -250,17 +254,17 @@ class _BoundedDomain(Records):
         return self._made(value, error, operands=(x.value,), left=x.left, spread=x.spread)
 
     def gather(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
-        """Moved numbers; the indices are plain integers and not codes of records."""
+        """Gather numbers; read the indices as plain integers, not as codes of records."""
         x, indices = operands
         return get_op("Gather").eval_fn(self, (x, self.rows(indices).value[..., 0]), attrs)
 
     def minimum(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
-        """The least element over axes."""
+        """Return the least element over axes."""
         made = self._extremum(self.rows(operands[0]), tuple(attrs["axes"]), np.min)
         return _finished(made, attrs)
 
     def product(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
-        """Over axes; relative errors add up."""
+        """Multiply over axes; relative errors add up."""
         x = self.rows(operands[0])
         axes = tuple(attrs["axes"])
         value = np.prod(x.value, axis=axes, keepdims=True)
@@ -284,7 +288,7 @@ _OWN: Mapping[str, Any] = {
 
 
 def _all(truths: Iterable[Array]) -> npt.NDArray[np.bool_]:
-    """Elementwise conjunction of arrays that broadcast."""
+    """Return the elementwise conjunction of arrays that broadcast."""
     return np.asarray(reduce(np.logical_and, truths))
 
 
@@ -293,7 +297,7 @@ def _finished(kept: Array, attrs: AttrMap) -> Array:
 
 
 def _times(a: Array, b: Array) -> Rows:
-    """A product of magnitudes in which 0 times infinity is 0, as an error of 0 has no effect."""
+    """Multiply magnitudes; 0 times infinity is 0, because an error of 0 has no effect."""
     with np.errstate(invalid="ignore"):
         product = np.abs(a) * np.abs(b)
     return np.where((a == 0) | (b == 0), 0.0, product)
@@ -302,16 +306,17 @@ def _times(a: Array, b: Array) -> Rows:
 def bounded_results(
     sides: Program, draws: Sequence[Values], dtype: str, *, roundoffs: Sequence[float]
 ) -> list[list[tuple[Bounded, Bounded]]]:
-    """Left and right value of every root, one column per draw, with their bounds closed.
+    """Evaluate both sides at some draws, and return the value of every root with closed bounds.
 
     Args:
         sides: both sides of a rule at an instance.
-        draws: values of the operands.
+        draws: values of the operands, by draw.
         dtype: element type of the arithmetic.
-        roundoffs: of it; 0 counts nothing but what is too small for the type.
+        roundoffs: roundoffs of that type to assume; 0 counts only errors of numbers that are too
+            small for the type.
 
     Returns:
-        The roots for each roundoff.
+        The left and right value of each root, for each roundoff, with one column per draw.
     """
     domain = _BoundedDomain(dtype, np.repeat(np.asarray(roundoffs, np.float64), len(draws)))
     given: dict[str, Array] = {}

@@ -27,26 +27,26 @@ __all__ = ["DTYPES", "Breach", "breach", "refutation_of"]
 
 DTYPES = ("float32", "float16")
 _KEPT = {"float32": 6, "float16": 3}
-"""Instances."""
+"""Number of instances that are measured, by element type."""
 _MOST_ELEMENTS = 400
-"""Most elements of all operands together, and of a result, which may be larger."""
+"""Most elements of all operands together, and most elements of any result."""
 MOST = 16.0
-"""Largest error of the right side, as a multiple of what rounding may do to the left side."""
+"""Largest error of the right side, as a multiple of the rounding error of the left side."""
 _DIGITS = 64.0
-"""Roundoffs of the largest result that recombining may cost beyond that; times the above."""
+"""Further error of recombining, in roundoffs of the largest result; multiplied by `MOST`, too."""
 _IN_ORDER = InOrderDomain()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Breach:
-    """Where a directed rule moves its results further than a class allows.
+    """A point at which a directed rule moves its results further than a class allows.
 
     Attributes:
         found: the instance.
         designed: the operands.
         dtype: element type.
-        root: which of its equations.
-        index: of an element that shows it.
+        root: number of the equation that is broken, from 0.
+        index: index of an element that shows it.
         left, right: both values of the root.
         domain: arithmetic of both sides.
     """
@@ -68,7 +68,7 @@ class Breach:
 
     @property
     def line(self) -> str:
-        """With the instance, in one line."""
+        """The breach and its instance, in one line."""
         shapes = ", ".join(
             f"{name}: {replace(type_, dtype=self.dtype) if type_.dtype in FLOATS else type_}"
             for name, type_ in self.found.types.items()
@@ -78,14 +78,14 @@ class Breach:
 
 
 def _results(rule: Rule, found: Found) -> int:
-    """Elements of the largest result on the way."""
+    """Return the number of elements of the largest result, intermediate ones included."""
     types = (type_ for root in rule.roots for type_ in types_of(root, found))
     return max(require_static(type_).size for type_ in types)
 
 
 @lru_cache(maxsize=8)
 def _small(rule: Rule, seed: int, max_points: int) -> tuple[Found, ...]:
-    """Instances of floating point that take little to evaluate."""
+    """Return instances of floating point that are cheap to evaluate."""
     drawn = find_instances(rule, limit=max_points, seed=seed).points
     return tuple(
         b for b in drawn
@@ -96,13 +96,13 @@ def _small(rule: Rule, seed: int, max_points: int) -> tuple[Found, ...]:
 
 
 def _points(rule: Rule, seed: int, dtype: str, max_points: int) -> list[Found]:
-    """A few instances, of every size, the smallest first."""
+    """Return a few instances of every size, the smallest first."""
     return varied(_small(rule, seed, max_points), _KEPT[dtype])
 
 
 @dataclass(frozen=True)
 class _Case:
-    """An instance of a rule, with its operands, which several classes are tried on."""
+    """An instance of a rule with its operands, on which several classes are tried."""
 
     rule: Rule
     found: Found
@@ -131,7 +131,7 @@ def _cases(rule: Rule, seed: int, dtype: str, max_points: int) -> list[_Case]:
 def breach(
     rule: Rule, numerics: Numerics, *, seed: int = 0, max_points: int = USUAL_POINTS
 ) -> Breach | None:
-    """The smallest of some instances at which a directed rule breaks what a class promises."""
+    """Find the smallest of some instances at which a directed rule breaks a class's promise."""
     with np.errstate(all="ignore"):
         for dtype in DTYPES:
             for case in _cases(rule, seed, dtype, max_points):
@@ -177,7 +177,7 @@ def _breaches(
 
 
 def _same(left: Array, right: Array, either: bool) -> npt.NDArray[np.bool_]:
-    """Equal but for the sign of zero, and of a pole at zero."""
+    """Return where results agree, up to the sign of zero and, with ``either``, of a pole."""
     same = left == right
     if same.all():
         return np.asarray(same)
@@ -189,10 +189,10 @@ def _same(left: Array, right: Array, either: bool) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class _Promise:
-    """What a class promises of one root; draws are the last axis.
+    """The promise of a class for one root; draws are the last axis.
 
     Attributes:
-        difference: the greatest one between numbers.
+        difference: greatest difference between numbers.
         nothing: where nothing is promised.
         spread: where an infinity may become NaN.
     """
@@ -202,7 +202,7 @@ class _Promise:
     spread: Array
 
     def broken(self, left: Array, right: Array, draw: int) -> npt.NDArray[np.bool_]:
-        """Elements that differ by more, or are special on one side only."""
+        """Return the elements that differ by more, or are special on one side only."""
         left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
         finite = np.isfinite(left) & np.isfinite(right)
         far = np.abs(left - right) > self.difference[..., draw]
@@ -214,7 +214,7 @@ class _Promise:
 def _promised(
     sides: Program, draws: Sequence[Designed], dtype: str, numerics: Numerics
 ) -> list[_Promise]:
-    """For each root."""
+    """Compute the promise of a class for each root."""
     info = np.finfo(dtype)
     roundoff = float(info.eps) / 2
     values = [one.values for one in draws]
@@ -232,10 +232,10 @@ def _promised(
 
 @dataclass(frozen=True)
 class _Shown:
-    """The numbers at which a breach is shown.
+    """The kind of numbers on which a breach is shown.
 
     Attributes:
-        name: of the method.
+        name: name of the method.
         dtype: element type.
         domain: arithmetic.
     """
@@ -245,16 +245,20 @@ class _Shown:
     domain: FloatDomain
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Ordinary operands; a breach brings its own."""
+        """Draw ordinary operands; a breach has operands of its own."""
         return next(designed_values(bindings, self.dtype, seed)).values
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that differ at all."""
+        """Return the elements that differ at all."""
         return ~_same(left, right, either=False)
 
 
 def refutation_of(rule: Rule, shown: Breach) -> Refutation | None:
-    """The breach as a refutation, with code that shows it."""
+    """Turn a breach into a refutation with code that shows it.
+
+    Returns:
+        ``None`` if both sides agree at the operands of the breach.
+    """
     types = {
         n: replace(t, dtype=shown.dtype) if t.dtype in FLOATS else t
         for n, t in shown.found.types.items()

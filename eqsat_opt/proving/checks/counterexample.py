@@ -1,4 +1,4 @@
-"""A refutation as the smallest instance found, and as code that shows it."""
+"""Refutations: the smallest instance found at which a rule is wrong, and code that shows it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Refutation:
     Attributes:
         types: tensor variable to type.
         attrs: attribute variable to value.
-        root: which of the rule's equations fails, from 0.
-        reason: what differs.
-        values: tensor variable to value; empty if already the types differ.
-        left, right: both values; ``None`` if already the types differ.
-        method: the numbers on which they differ.
+        root: number of the equation that fails, from 0.
+        reason: how the sides differ.
+        values: tensor variable to value; empty if the types differ already.
+        left, right: both values; ``None`` if the types differ already.
+        method: kind of numbers on which the sides differ.
         code: Python that evaluates both sides and fails.
     """
 
@@ -57,13 +57,13 @@ class Refutation:
 
     @property
     def where(self) -> str:
-        """Shapes and attributes on one line."""
+        """Shapes and attributes, in one line."""
         shapes = ", ".join(f"{name}: {type_}" for name, type_ in self.types.items())
         return shapes + "".join(f", {name}={_show(value)}" for name, value in self.attrs.items())
 
     @property
     def line(self) -> str:
-        """Everything in one line, for messages."""
+        """Shapes, attributes and reason, in one line for messages."""
         return f"{self.where}: {self.reason}"
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ def _code(
 def _difference(
     rule: Rule, bindings: Bindings, numbers: Numbers, values: Values
 ) -> tuple[int, str, Array, Array] | None:
-    """Which root differs, how, and both values."""
+    """Return the first root that differs, how it does, and both values; ``None`` if none does."""
     pairs = program(rule, bindings, numbers.dtype).run(values, numbers.domain)
     for root, (left, right) in enumerate(pairs):
         if left.shape != right.shape:
@@ -174,7 +174,7 @@ def _small(bindings: Bindings, seed: int, integer: bool) -> dict[str, Array]:
 def _simplified(
     rule: Rule, bindings: Bindings, numbers: Numbers, values: dict[str, Array]
 ) -> dict[str, Array]:
-    """As many zeros, then ones, as leave a difference."""
+    """Replace each element by 0, or else by 1, wherever a difference remains."""
     if sum(array.size for array in values.values()) > _MOST_ELEMENTS:
         return values
     for array in values.values():
@@ -194,7 +194,11 @@ def _simplified(
 def counterexample(
     rule: Rule, bindings: Bindings, numbers: Numbers, values: Values
 ) -> Refutation | None:
-    """What differs at an instance, with values as small as can be found; ``None`` if nothing."""
+    """Return the refutation at an instance, with values as small as can be found.
+
+    Returns:
+        ``None`` if both sides agree at all values tried, ``values`` included.
+    """
     integer = isinstance(numbers, IntegerNumbers)
     plain: Numbers = IntegerNumbers(0) if integer else FloatNumbers(0)
     with np.errstate(all="ignore"):
@@ -209,7 +213,7 @@ def counterexample(
 def refutation_at(
     rule: Rule, bindings: Bindings, numbers: Numbers, values: Values
 ) -> Refutation | None:
-    """What differs at an instance and these very values; ``None`` if nothing."""
+    """Return the refutation at an instance and just these values; ``None`` if the sides agree."""
     found = _difference(rule, bindings, numbers, values)
     if found is None:
         return None
@@ -222,7 +226,10 @@ def refutation_at(
 
 
 def mistyped(rule: Rule, bindings: Bindings, root: int, reason: str) -> Refutation:
-    """Two sides of different types; the code shows it where their shapes differ."""
+    """Return the refutation of two sides of different types.
+
+    Its code fails only where their shapes differ.
+    """
     values = _small(bindings, 1, integer=False)
     code = _code(rule, bindings, root, values, numbers=FloatNumbers(0), reason=reason)
     return Refutation(bindings.types, bindings.attrs, root, reason, code=code)

@@ -1,8 +1,9 @@
 """A bound on the probability that a wrong rule passes, from the degrees of its polynomials.
 
-An element is a quotient of polynomials in the operands' elements. This domain computes, by the
-operators' own definitions, bounds on the two degrees. The value of a nonlinear function counts as
-one more variable. Its arguments are counted, because two that agree by chance give equal values.
+An element is a quotient of polynomials in the operands' elements. This domain computes bounds on
+the degrees of numerator and denominator, by the operators' own definitions. The value of a
+nonlinear function counts as one more variable. The arguments of a function are counted, because two
+that agree by chance give equal values.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ _MASK = (1 << _BITS) - 1
 class FalseAcceptance:
     """Bound on the probability that a wrong identity passes at one instance.
 
-    It is ((degree + degree * argument_pairs) / prime) ** trials by Schwartz and Zippel, for values
-    drawn independently per trial and nonlinear functions that are taken to be random.
+    The bound is ((degree + degree * argument_pairs) / prime) ** trials by the Schwartz-Zippel
+    lemma, for values drawn independently per trial and nonlinear functions that are taken to be
+    random.
 
     Attributes:
-        degree: of the difference of both sides, denominators cleared.
-        argument_pairs: pairs of arguments of one nonlinear function.
+        degree: degree of the difference of both sides, with denominators cleared.
+        argument_pairs: number of pairs of arguments of the same nonlinear function.
         trials: independent draws.
         prime: size of the field.
     """
@@ -41,7 +43,7 @@ class FalseAcceptance:
 
     @property
     def log2(self) -> float:
-        """Logarithm of the bound to base 2; 0 if it says nothing."""
+        """Logarithm of the bound to base 2; 0 if the bound is no better than 1."""
         once = self.degree * (1 + self.argument_pairs) / self.prime
         return min(0.0, self.trials * float(np.log2(once))) if once else -31.0 * self.trials
 
@@ -49,7 +51,7 @@ class FalseAcceptance:
 def false_acceptance(
     degree: int, argument_pairs: int, target_log2: float, least: int
 ) -> FalseAcceptance:
-    """The bound with as many trials as push it below ``target_log2``."""
+    """Return the bound for enough trials to push it below ``target_log2``, at least ``least``."""
     once = FalseAcceptance(degree, argument_pairs, 1).log2
     trials = max(least, int(np.ceil(target_log2 / once))) if once < -1 else least
     return FalseAcceptance(degree, argument_pairs, trials)
@@ -67,7 +69,10 @@ def _parts(a: Array) -> tuple[Array, Array]:
 
 
 class Degrees:
-    """Degrees of numerator and denominator, packed; padding with 0 is a constant, as it should."""
+    """The degrees of numerator and denominator as a number domain, packed into one integer.
+
+    The integer 0, which operators pad with, is a constant, as it should be.
+    """
 
     name = "degrees"
 
@@ -78,39 +83,39 @@ class Degrees:
 
     @property
     def pairs(self) -> int:
-        """Pairs of arguments of one function."""
+        """Number of pairs of arguments of the same function."""
         return sum(count * (count - 1) // 2 for count in self.arguments.values())
 
     def variable(self, shape: tuple[int, ...]) -> Array:
-        """Elements of an operand."""
+        """Return the degrees of the elements of an operand."""
         return np.ones(shape, dtype=np.int64)
 
     def add(self, a: Array, b: Array) -> Array:
-        """Brought over one denominator."""
+        """Add over a common denominator."""
         (n, d), (m, e) = _parts(a), _parts(b)
         return _pack(np.maximum(n + e, m + d), d + e)
 
     sub = add
 
     def mul(self, a: Array, b: Array) -> Array:
-        """Degrees add up."""
+        """Multiply; degrees add up."""
         (n, d), (m, e) = _parts(a), _parts(b)
         return _pack(n + m, d + e)
 
     def div(self, a: Array, b: Array) -> Array:
-        """Crosswise."""
+        """Divide by multiplying crosswise."""
         (n, d), (m, e) = _parts(a), _parts(b)
         self.is_polynomial = self.is_polynomial and not m.any()
         return _pack(n + e, d + m)
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """All addends over the product of their denominators."""
+        """Add all elements along ``axes``, over the product of their denominators."""
         n, d = _parts(a)
         total = np.sum(d, axis=axes, keepdims=True)
         return _pack(np.max(n - d, axis=axes, keepdims=True) + total, total)
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """The sum of products."""
+        """Return the matrix product, as sums of products."""
         if b.ndim == 1:
             return np.asarray(self.sum(self.mul(a, b), (-1,))[..., 0])
         left = a[..., :, :, None] if a.ndim > 1 else a[:, None]
@@ -120,15 +125,15 @@ class Degrees:
         return np.asarray(self.sum(self.mul(left, right), (-2,)).squeeze(-2))
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """One of the elements."""
+        """Return the greatest of the packed degrees along ``axes``."""
         return np.asarray(np.max(a, axis=axes, keepdims=True))
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:
-        """One of both."""
+        """Choose between two operands by a condition."""
         return np.where(condition, a, b)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """One more variable per argument."""
+        """Count the arguments of a nonlinear function; each value is one more variable."""
         self.is_polynomial = False
         shape = np.broadcast_shapes(*(operand.shape for operand in operands))
         key = f"{function}{sorted(attrs.items())}"
@@ -139,11 +144,11 @@ class Degrees:
         return np.ones(shape, dtype=np.int64)
 
     def constant(self, value: float, like: Array) -> Array:
-        """A number."""
+        """Return the degrees of a number, which are 0."""
         return np.asarray(0, dtype=np.int64)
 
 
 def degree_of(a: Array) -> int:
-    """Greatest degree, denominators cleared."""
+    """Return the greatest degree of an array, with denominators cleared."""
     numerator, denominator = _parts(a)
     return int(np.max(np.maximum(numerator, denominator), initial=0))

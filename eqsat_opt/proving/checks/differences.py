@@ -27,13 +27,13 @@ __all__ = ["Wrong", "first_wrong", "smallest"]
 Wrong = tuple[Found, Numbers, Values]
 """An instance at which both sides differ, the numbers on which they do, and the values."""
 _REDRAWS = 8
-"""How often values are drawn again if they lead to a division by 0."""
+"""Number of draws of values, if each leads to a division by 0."""
 _LEAST_COMPARED = 0.05
 """Share of the instances at which every element of a root must have been compared."""
 
 
 _Compared = list[npt.NDArray[np.bool_]]
-"""Which elements of each root were compared."""
+"""For each root, which elements were compared."""
 
 
 def _compared(numbers: Numbers, left: Array, right: Array) -> npt.NDArray[np.bool_]:
@@ -47,9 +47,11 @@ def _compared(numbers: Numbers, left: Array, right: Array) -> npt.NDArray[np.boo
 def _refute(
     sides: Program, bindings: Bindings, numbers: Numbers, seed: int
 ) -> tuple[Values | None, _Compared]:
-    """The values at which both sides differ, if they do, and otherwise what was compared.
+    """Look for values at which both sides differ.
 
-    That is nothing if every draw divides by 0.
+    Returns:
+        The values, or ``None`` if the sides agree; and the elements that were compared, none of
+        them if every draw divides by 0.
     """
     for attempt in range(_REDRAWS):
         values = numbers.draw(bindings, seed + 1000 * attempt)
@@ -68,10 +70,14 @@ def _refute(
 def first_wrong(
     rule: Rule, points: Sequence[Found], kind: Callable[[int], Numbers], seeds: Sequence[int]
 ) -> Wrong | bool:
-    """The smallest instance at which both sides differ; otherwise whether enough was compared.
+    """Find the smallest instance at which both sides differ.
 
     An instance counts for a root if each of its elements was compared in some draw. Once enough
-    were, nothing is drawn where both sides are one computation, which no numbers can tell apart.
+    instances count, no values are drawn where both sides are the same computation, because no
+    numbers can distinguish them.
+
+    Returns:
+        The difference; without one, whether enough instances count.
     """
     enough = _LEAST_COMPARED * len(points)
     whole = [0] * len(rule.lhs)
@@ -96,7 +102,7 @@ def first_wrong(
 
 
 def smallest(rule: Rule, wrong: Wrong, seed: int) -> Wrong:
-    """The smallest of some instances at which the same numbers differ."""
+    """Return the smallest difference found on the same kind of numbers."""
     for found in smaller_instances(rule, wrong[0], seed=seed):
         wrong = _smaller(rule, wrong, found, seed) or wrong
     while True:
@@ -108,7 +114,7 @@ def smallest(rule: Rule, wrong: Wrong, seed: int) -> Wrong:
 
 
 def _smaller(rule: Rule, wrong: Wrong, found: Found, seed: int) -> Wrong | None:
-    """The same difference at ``found``, if it is there and that is smaller."""
+    """Return the difference at ``found``; ``None`` if there is none, or it is not smaller."""
     numbers = wrong[1]
     if isinstance(numbers, IntegerNumbers) != found.whole:
         return None

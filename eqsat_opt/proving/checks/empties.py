@@ -1,4 +1,4 @@
-"""Whether a rule holds where an extent is 0: the same shape, and the same sums over nothing."""
+"""The check that a rule holds where an extent is 0: equal shapes, and equal sums over nothing."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from eqsat_opt.rules.rule import Numerics, Rule
 __all__ = ["empty_difference"]
 
 _EMPTIED = 8
-"""Instances of which some are emptied."""
+"""Number of instances from which empty ones are made."""
 _MOST = 60
-"""Empty instances of one direction."""
+"""Most empty instances that are tried, per direction."""
 
 
 def empty_difference(
     rule: Rule, *, seed: int = 0, max_points: int = USUAL_POINTS
 ) -> Refutation | None:
-    """An empty instance at which both sides of a directed rule differ; ``None`` if none does.
+    """Find an empty instance at which both sides of a directed rule differ; ``None`` if none does.
 
     In the class relaxed only the types have to agree.
     """

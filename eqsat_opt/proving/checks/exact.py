@@ -1,16 +1,16 @@
 """Level 1: a rule is evaluated, without rounding, on many small typed instances of its left side.
 
 Both sides run in a prime field, where every nonlinear function is a random one, so what holds there
-holds for any function. A rule that needs a property of its functions is refused there, and decided
-on exact rationals with the true piecewise functions (relu, max) or in two prime fields, where
+holds for any function. A rule that needs a property of its functions fails there. It is decided on
+exact rationals with the true piecewise functions (relu, max), or in two prime fields, where
 exponentials, roots and powers are homomorphisms. A field has no order and no truth values, so it
-does not judge rules that need these. What none of these accepts is at level 0, which no default
-rule may be at.
+does not judge rules that need these. A rule that none of these methods accepts is at level 0, which
+no default rule may be at.
 
-These compare only where both sides are defined, and at values that they can represent. So a rule
-that one of them accepts is also evaluated in double precision, and refuted where its left side is a
-number and its right side is another number or undefined; and in the arithmetic of integers, if its
-operands may be integers.
+These methods compare only where both sides are defined, and at values that they can represent. So a
+rule that one of them accepts is also evaluated in double precision, and refuted where its left side
+is a number and its right side is another number or undefined. If its operands may be integers, it
+is evaluated in integer arithmetic as well.
 """
 
 from __future__ import annotations
@@ -53,36 +53,37 @@ __all__ = [
 ]
 
 MAX_POINTS = 120
-"""Instances per direction of a rule."""
+"""Most instances per direction of a rule."""
 MIN_POINTS = 20
-"""A rule that was evaluated at fewer instances counts as not exercised."""
+"""Fewest instances at which a rule must be evaluated; with fewer it counts as not exercised."""
 _TARGET_LOG2 = -50.0
 _LEAST_TRIALS = 2
 _PROPERTY_TRIALS = 3
 _POLYNOMIALS = 8
-"""Instances at which the degree of a polynomial is measured."""
+"""Number of instances at which the degree of a polynomial is measured."""
 _FLOAT = FloatNumbers.name
 _REAL_POINTS = 12
-"""Smallest instances that see every kind of real values; the others see one each."""
+"""Number of smallest instances that get every kind of real values; the others get one each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What level 1 saw of one rule, read left to right.
+    """The result of level 1 for one rule, read left to right.
 
     Attributes:
-        rule: its name.
-        points: instances at which both sides were evaluated.
-        guarded: instances of the left side at which the right side does not type, so that no reader
-            applies the rule.
+        rule: name of the rule.
+        points: number of instances at which both sides were evaluated.
+        guarded: number of instances of the left side at which the right side does not type, so that
+            no reader applies the rule.
         complete_to: all instances of the enumerated ranks and attributes with extents up to this
             are among the points; 0 if they are too many.
         largest_extent: greatest extent of an operand.
-        method: numbers that gave the verdict.
-        bound: of a false acceptance per instance; ``None`` for methods without one.
+        method: kind of numbers that gave the verdict.
+        bound: bound on the probability of a false acceptance per instance; ``None`` for methods
+            without one.
         trials: independent draws of values per instance.
-        seed: of instances and values.
-        refutation: ``None`` if both sides agree everywhere.
+        seed: seed of the instances and values.
+        refutation: where both sides differ; ``None`` if they agree everywhere.
     """
 
     rule: str
@@ -117,7 +118,7 @@ class CheckReport:
 
 
 def first_mistyped(rule: Rule, points: Sequence[Bindings]) -> Refutation | None:
-    """The smallest instance at which both sides type, but not alike."""
+    """Find the smallest instance at which both sides type, but differently."""
     for bindings in points:
         for root, (left, right) in enumerate(zip(rule.lhs, rule.rhs, strict=True)):
             types = type_of(left, bindings), type_of(right, bindings)
@@ -128,7 +129,10 @@ def first_mistyped(rule: Rule, points: Sequence[Bindings]) -> Refutation | None:
 
 
 def _bound(rule: Rule, points: Sequence[Bindings]) -> FalseAcceptance:
-    """The worst over all instances; a polynomial's degree is that of its term, so few suffice."""
+    """Return the worst bound over all instances.
+
+    The degree of a polynomial depends on its term alone, so a few instances suffice for it.
+    """
     worst = false_acceptance(1, 0, _TARGET_LOG2, _LEAST_TRIALS)
     polynomial = True
     for count, bindings in enumerate(reversed(points)):
@@ -148,7 +152,7 @@ def _bound(rule: Rule, points: Sequence[Bindings]) -> FalseAcceptance:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """Which numbers decided, and where both sides differ, if they do.
+    """The kind of numbers that decided, and where both sides differ, if they do.
 
     A difference off the targets of a rule's tolerances is ``moved``: no smaller one is looked for.
     """
@@ -161,7 +165,10 @@ class _Verdict:
 
 
 def _over_the_reals(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict:
-    """The first method that accepts the rule; otherwise what the last one refused."""
+    """Return the verdict of the first exact method that accepts the rule.
+
+    If none does, the verdict is a difference that was found, or agreement in floating point alone.
+    """
     bound = _bound(rule, points)
     refused: Wrong | None = None
     for kind in exact_methods(rule):
@@ -181,7 +188,14 @@ def _over_the_reals(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict:
 
 
 def _elsewhere(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict | None:
-    """What refutes a rule that an exact method accepts, or keeps it from level 1."""
+    """Return a verdict that overrides the acceptance of a rule by an exact method.
+
+    The rule is evaluated on integers, on real numbers, and off the targets of its tolerances. A
+    difference refutes it; too few comparisons keep it from level 1.
+
+    Returns:
+        ``None`` if the acceptance is confirmed.
+    """
     numbers = literals(rule)
     whole = [point for point in points if point.whole]
     real = [point for point in points if not point.whole]
@@ -213,7 +227,7 @@ def _refutation(rule: Rule, verdict: _Verdict, seed: int, minimise: bool) -> Ref
 
 
 def _plain(wrong: Wrong) -> Wrong:
-    """The same on plain floating point, which needs no measurements once a difference is found."""
+    """Replace measured numbers by plain floating point, which suffices for a known difference."""
     found, numbers, values = wrong
     return found, FloatNumbers(0) if isinstance(numbers, RealNumbers) else numbers, values
 
@@ -223,9 +237,9 @@ def check_rule(
 ) -> CheckReport:
     """Evaluate ``rule``, read left to right, on up to ``max_points`` small typed instances.
 
-    Instances of the left side whose conditions hold but whose right side has another type refute
-    the rule; those whose right side does not type at all are left out, as every reader leaves them
-    out.
+    An instance of the left side whose conditions hold but whose right side has another type refutes
+    the rule. An instance whose right side does not type at all is left out, because no reader
+    applies the rule there.
     """
     instances = find_instances(rule, limit=max_points, seed=seed)
     points = instances.points

@@ -1,10 +1,10 @@
-"""Checks that a rule which replaces constants by their targets moves results little.
+"""The check that a rule which replaces constants by their targets moves results little.
 
 Such a rule is an equation at the targets (:mod:`eqsat_opt.proving.typing.closure`). Elsewhere
 within its tolerance it may move a result by a few times the tolerance, but not by more: the
-difference of a constant from its target, times a large number, may be of any size. So may even a
-small difference be once it is summed or multiplied along an axis, so instances with one very long
-extent are tried as well.
+distance of a constant from its target, times a large number, may be of any size. Even a small
+difference may grow to any size when it is summed or multiplied along an axis, so instances with one
+very long extent are tried as well.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ __all__ = ["first_moved"]
 
 _POINTS = 16
 _MOST = 16.0
-"""Movement of a result as a multiple of the tolerance, relative to the values it is made from."""
+"""Most movement of a result, in tolerances, relative to the values that it is made from."""
 _WITHIN = 0.9
 """Share of the tolerance by which constants are moved."""
 _LONG = 4_096
-"""A long extent; channels, rows and windows of large models are at most this long."""
+"""The extent that counts as long; channels, rows and windows of large models do not exceed it."""
 _STRETCHED = 8
-"""Instances whose extents are made so long, one after the other."""
+"""Number of instances whose extents are made long, one after the other."""
 _MOST_LONG = 32
 _DRAWS = (0, 1)
 """Kinds of real values small enough that exponentials do not magnify a movement of them."""
 
 
 def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
-    """A smallest instance within the tolerances of ``rule`` at which it moves a result too far."""
+    """Find an instance within the tolerances of ``rule`` at which it moves a result too far."""
     near = [condition for condition in rule.when if condition.kind == "near"]
     if not near:
         return None
     some = points[:: max(1, len(points) // _POINTS)]
     long = long_instances(rule, points[:: max(1, len(points) // _STRETCHED)], _LONG)
     for point in (*some, *islice(long, _MOST_LONG)):
-        drawn = [*_drawn(point, seed)]  # constants are attributes, of which values do not depend
+        drawn = [*_drawn(point, seed)]  # constants are attributes: values do not depend on them
         for condition in near:
             for found in _within(rule, condition, point):
                 both = program(rule, found, RealNumbers.dtype)
@@ -58,7 +58,7 @@ def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
 
 
 def _drawn(found: Found, seed: int) -> Iterator[tuple[RealNumbers, Values]]:
-    """Real values of some kinds, and ones of both signs, of which products stay in the range."""
+    """Yield real values of some kinds, and values of both signs whose products stay in range."""
     for draw in _DRAWS:
         numbers = RealNumbers(draw)
         yield numbers, numbers.draw(found, seed + draw)
@@ -80,7 +80,7 @@ def _moves(both: Program, numbers: RealNumbers, values: Values, tolerance: float
     numbers.domain.restart(list(values.values()))
     sides = both.sides(values, numbers.domain)
     exact = next(sides)
-    # Intermediate results of the right side are no measure: they may be what is too large.
+    # Intermediate results of the right side set no scale: they may be the ones too large.
     allowed = _MOST * tolerance * numbers.domain.greatest
     return any(
         (np.isfinite(left) & ~(np.abs(left - right) <= allowed)).any()
@@ -89,7 +89,7 @@ def _moves(both: Program, numbers: RealNumbers, values: Values, tolerance: float
 
 
 def _within(rule: Rule, condition: Condition, point: Found) -> Iterator[Found]:
-    """Instances with constants off their targets, at which the rule still applies."""
+    """Yield instances with constants off their targets, at which the rule still applies."""
     sides = [side for side in condition.args[:2] if isinstance(side, Expr)]
     names = [str(leaf.args[0]) for side in sides for leaf in side.leaves() if leaf.kind == "attr"]
     movable = {n: v for n, v in point.attrs.items() if isinstance(v, float)}

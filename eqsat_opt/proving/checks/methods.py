@@ -30,9 +30,9 @@ from eqsat_opt.rules.term import Expr, applied
 __all__ = ["exact_methods", "has_properties"]
 
 _EXTREMES = frozenset({"MaxPool", "ReduceMin"}) | with_trait("sorting")
-"""Operators that compare elements on their own, of which two fields have no order."""
+"""Operators that compare elements themselves; elements of the two fields have no order."""
 _ORDERED = frozenset(n for n in with_trait("order") if OPS[n].kind != "pointwise")
-"""Operators that need an order in a field."""
+"""Operators that need an order, which a field does not have."""
 _TRUTHS = with_trait("truth") | {"Cast"}
 """Operators whose truth values are neither true nor false in a field."""
 _QUOTIENTS = frozenset({"Div", "ReduceMean", "GlobalAveragePool"})
@@ -44,7 +44,7 @@ def _operators(rule: Rule) -> set[str]:
 
 
 def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
-    """Exact numbers to try, those without assumptions first."""
+    """Return the kinds of exact numbers to try, those without assumptions first."""
     operators = _operators(rule)
     if operators & _QUOTIENTS and _casts_to_integers(rule):
         return []
@@ -65,7 +65,7 @@ def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
 
 
 def _orders_or_moves(name: str) -> bool:
-    """Whether results are 0 or elements of operands, which order and place choose."""
+    """Return whether results are 0 or elements of operands, chosen by order or place."""
     op = OPS.get(name)
     if op is None or "float" in op.attrs.values() or "sorting" in op.traits:
         return False
@@ -73,7 +73,7 @@ def _orders_or_moves(name: str) -> bool:
 
 
 def _computes_numbers(rule: Rule) -> bool:
-    """Whether some number is a quotient or a root, which was rounded."""
+    """Return whether some attribute is a quotient or a root, which was rounded."""
     return any(_divides(value) for term in applied(rule.roots) for value in term.attrs.values())
 
 
@@ -84,11 +84,11 @@ def _divides(value: object) -> bool:
 
 
 def _casts_to_integers(rule: Rule) -> bool:
-    """Whether some cast has, or may have, an integer type."""
+    """Return whether some cast has, or may have, an integer type."""
     casts = [term.attrs["to"] for term in applied(rule.roots) if term.op == "Cast"]
     return any(not (isinstance(to, Expr) and to.args[0] in (*FLOATS, "bool")) for to in casts)
 
 
 def has_properties(rule: Rule) -> bool:
-    """Whether an operator means more than a random function does."""
+    """Return whether an operator has a property that a random function has not."""
     return bool(_operators(rule) & (EXACT | HOMOMORPHIC | set(FUNCTIONS)))

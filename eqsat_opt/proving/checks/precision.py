@@ -19,12 +19,14 @@ SINGLE = "float32"
 HALF = "float16"
 _INSTANCES = 12
 _CANCELLED = 1e-12
-"""Smaller results of values near 1 are a 0 that was rounded."""
+"""Magnitude up to which a result of values near 1 counts as a 0 that was rounded."""
 _SEEDS = (1, 4)
-"""Draws of values near 1; larger ones overflow in half precision, whatever the rule."""
+"""Seeds that draw values near 1; larger ones overflow in half precision, whatever the rule."""
 _MOST = {Numerics.BITEXACT: 64.0, Numerics.REASSOCIATE: 64.0, Numerics.REFACTOR: 1024.0}
-"""Error of a right side as a multiple of that of the left side, or of the roundoff if that is
-larger; sums in another order stay below 12, and recombined numbers may cost ten bits."""
+"""Most error of a right side, relative to the larger of the left side's error and the roundoff.
+
+Sums in another order stay below 12, and recombined numbers may cost ten bits.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ class Measured:
     Attributes:
         found: the instance.
         dtype: element type of the arithmetic.
-        left, right: the greatest error of a side; infinite for what is finite on the left side and
-            not on the right side.
+        left, right: greatest error of each side; infinite where a result is finite on the left side
+            and not on the right side.
     """
 
     found: Found
@@ -47,7 +49,7 @@ class Measured:
 
     @property
     def line(self) -> str:
-        """In one line, for messages."""
+        """The instance and both errors, in one line for messages."""
         shapes = ", ".join(f"{n}: {t}" for n, t in self.found.types.items())
         attrs = "".join(f", {name}={value}" for name, value in self.found.attrs.items())
         return (
@@ -84,7 +86,7 @@ def _relative(exact: Array, result: Array) -> float:
 
 
 def measured(rule: Rule, points: Sequence[Found]) -> list[Measured]:
-    """Errors in single and half precision at the larger of some instances, the smallest first.
+    """Measure errors in single and half precision at the larger of some instances.
 
     The smallest instances come first.
     """
@@ -94,7 +96,7 @@ def measured(rule: Rule, points: Sequence[Found]) -> list[Measured]:
 
 
 def excessive(numerics: Numerics, errors: Iterable[Measured]) -> Measured | None:
-    """The first of some errors that is larger than what a class may cost."""
+    """Return the first of some errors that is larger than a class allows; ``None`` if none is."""
     for one in errors if numerics in _MOST else ():
         roundoff = float(np.finfo(one.dtype).eps) / 2
         if one.right > _MOST[numerics] * max(one.left, roundoff):
@@ -103,7 +105,7 @@ def excessive(numerics: Numerics, errors: Iterable[Measured]) -> Measured | None
 
 
 def worst_errors(errors: Iterable[Measured]) -> dict[str, float]:
-    """The greatest finite error of a right side by element type."""
+    """Return the greatest finite error of a right side, by element type."""
     worst = {SINGLE: 0.0, HALF: 0.0}
     for one in errors:
         if np.isfinite(one.right):

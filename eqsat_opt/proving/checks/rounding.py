@@ -1,7 +1,7 @@
-"""Whether a rule is bitexact: single precision, every sum taken in one fixed order.
+"""The check that a rule is bitexact: in single precision, every sum taken in one fixed order.
 
-A rule of class bitexact computes every element by the same operations in the same order. Then both
-sides agree to the last bit wherever operators keep the order of their operands: so they are run in
+A rule of class bitexact computes every element by the same operations in the same order. So both
+sides agree to the last bit wherever operators keep the order of their operands. They are run in
 float32, with sums and matrix products that add from the first term to the last. Libraries sum in
 orders that depend on the shape, and may differ for a rule that passes here.
 """
@@ -30,7 +30,7 @@ from eqsat_opt.rules.term import Expr, applied
 __all__ = ["InOrderDomain", "InOrderNumbers", "rounding_difference"]
 
 _SCALES = (1.0, 1.0, 1e-25, 1e12)
-"""Of the values, by draw: what is exact for most numbers may underflow for small ones."""
+"""Scales of the values, by draw: operations exact for most numbers may underflow for small ones."""
 _UNEVEN = (1.1, 1.3, 0.7)
 """Factors whose products with powers of two, and with each other, are rounded."""
 
@@ -39,10 +39,10 @@ class InOrderDomain(FloatDomain):
     """IEEE arithmetic whose sums run from the first term to the last."""
 
     def __init__(self, seed: int = 0) -> None:
-        """``seed`` has no effect; it is there because other number domains need one."""
+        """Accept a seed, which has no effect, because other number domains need one."""
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """Matrix product over the last two axes."""
+        """Return the matrix product over the last two axes."""
         left = a[np.newaxis] if a.ndim == 1 else a
         right = b[:, np.newaxis] if b.ndim == 1 else b
         product = _last_sum(
@@ -62,7 +62,7 @@ class InOrderDomain(FloatDomain):
 
 
 def _last_sum(a: Array) -> Array:
-    """Over the last axis, which may be empty."""
+    """Sum over the last axis, which may be empty, from the first element to the last."""
     if a.shape[-1] == 0:
         return np.zeros(a.shape[:-1], a.dtype)
     return np.asarray(np.add.accumulate(a, axis=-1, dtype=a.dtype)[..., -1])
@@ -78,7 +78,7 @@ class InOrderNumbers:
     domain = InOrderDomain()
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Normal values of both signs at several scales; no zeros, for poles are not covered."""
+        """Draw normal values of both signs at several scales; no zeros: poles are not covered."""
         scale = _SCALES[self.seed % len(_SCALES)]
         return {
             name: a if a.dtype.kind in "biu" else (a * scale).astype(np.float32)
@@ -86,12 +86,12 @@ class InOrderNumbers:
         }
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that differ in any bit but the sign of zero."""
+        """Return the elements that differ in any bit but the sign of zero."""
         return np.asarray((left != right) & ((left == left) | (right == right)))
 
 
 def _real_attributes(rule: Rule) -> list[str]:
-    """Variables that stand for a real attribute of some operator, however they are annotated."""
+    """Return the variables in real attributes of operators, however they are annotated."""
     found = [
         leaf.args[0]
         for node in applied(rule.roots)
@@ -105,7 +105,7 @@ def _real_attributes(rule: Rule) -> list[str]:
 
 
 def _factors(rule: Rule, n: int) -> Iterator[tuple[float, ...]]:
-    """Factors for ``n`` real attributes: all different, all the same, then any mixture."""
+    """Yield factors for ``n`` real attributes: all different, all the same, then any mixture."""
     yield tuple(itertools.islice(itertools.cycle(_UNEVEN), n))
     within = [1.0 + c.args[2] / 2 for c in rule.when if c.kind == "near"]
     for factor in (*_UNEVEN, *within):
@@ -114,11 +114,12 @@ def _factors(rule: Rule, n: int) -> Iterator[tuple[float, ...]]:
 
 
 def _uneven(rule: Rule, found: Found, names: Sequence[str]) -> Found | None:
-    """The same instance with real attributes that are rounded; ``None`` if the rule admits none.
+    """Scale real attributes so that they round; return ``None`` if the rule admits no such values.
 
-    Instances have powers of two there, since all numbers hold these exactly.
+    Instances have powers of two as real attributes, because all kinds of numbers hold these
+    exactly.
     """
-    # What is computed from whole numbers rounds as it is.
+    # Whole attributes are not scaled: numbers that are computed from them round already.
     names = [name for name in names if isinstance(found.attrs[name], float)]
     if not names:
         return found
@@ -133,10 +134,11 @@ def _uneven(rule: Rule, found: Found, names: Sequence[str]) -> Found | None:
 
 
 def rounding_difference(rule: Rule, *, max_points: int, seed: int = 0) -> Refutation | None:
-    """Where both sides of a directed rule round differently; ``None`` if nowhere.
+    """Find where both sides of a directed rule round differently; ``None`` if nowhere.
 
     Raises:
-        RuleRefuted: its conditions admit no real attribute that rounds, so nothing could be seen.
+        RuleRefuted: the conditions of the rule admit no real attribute that rounds, so a difference
+            could not be seen.
     """
     points = find_instances(rule, limit=max_points, seed=seed).points
     real = [point for point in points if not point.whole]

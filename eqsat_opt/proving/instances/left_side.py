@@ -35,28 +35,30 @@ if TYPE_CHECKING:
 __all__ = ["Found", "LeftSide", "Sizes", "left_side"]
 
 _TOO_MANY = 3_000
-"""Assignments to try before an enumeration up to a bound is given up."""
+"""Number of assignments to try before an enumeration up to a bound is given up."""
 _ASSIGNMENTS = 6
-"""Assignments drawn per typing."""
+"""Number of assignments drawn per typing."""
 _BARREN = 5
-"""Times that a typing is drawn before it is given up, should none of its assignments fit."""
+"""Number of times that a typing is drawn before it is given up, if none of its assignments fit."""
 _MOST_ELEMENTS = 3_000
-"""Larger instances cost time and find nothing that smaller ones do not."""
+"""Most elements of an instance; larger ones cost time and find nothing that smaller ones do not."""
 _TIMES = 6
-"""The limit on elements of an instance with a long extent is at least this times the extent."""
+"""Least limit on the elements of an instance with a long extent, as a multiple of it."""
 _TOGETHER = 0.6
-"""How often, where attributes are large, a second extent is about as long, like a window and its
-data."""
+"""Probability, where attributes are large, that a second extent is about as long.
+
+A window and its data are an example.
+"""
 _OTHERS = 2
-"""Extents beside one that is very long."""
+"""Greatest length of the other extents beside one that is very long."""
 _LOOKED_AT = 30
-"""Typings, and instances of each, that are searched for an instance with floats."""
+"""Number of typings, and of instances of each, that are searched for an instance with floats."""
 _NEGATIVE = 0.3
-"""Share of the assignments in which an unknown that may be negative is."""
+"""Share of the assignments in which an unknown is negative, if it may be."""
 _REMEMBERED = 4
-"""Left sides."""
+"""Number of left sides that are cached."""
 _FEW = (1, 2, 2, 3)
-"""Extents of operands of many axes."""
+"""Extents to draw for operands of many axes."""
 _CONFUSED = (*REFUSED, ArithmeticError, LookupError, TypeError, ValueError)
 """Errors that a scheme may raise on a right side, whose attributes may have any value."""
 
@@ -66,14 +68,14 @@ class Found(Remembering):
     """An instance at which the left side types and the conditions hold.
 
     Attributes:
-        origin: the typing and the extents that gave it, or the formulas and their model.
+        origin: typing and extents that the instance was made from, or formulas and their model.
     """
 
     origin: Instance | Model = field(kw_only=True, compare=False, repr=False)
 
     @property
     def whole(self) -> bool:
-        """Whether operands have integers and none has floating point numbers."""
+        """Whether some operand has integers and none has floating-point numbers."""
         dtypes = {type_.dtype for type_ in self.types.values()}
         return not dtypes.isdisjoint(INTEGERS) and dtypes.isdisjoint(FLOATS)
 
@@ -83,12 +85,13 @@ class Sizes:
     """The extents that are drawn.
 
     Attributes:
-        most: greatest in six assignments out of ten.
-        some: greatest in the others.
+        most: greatest extent in six assignments out of ten.
+        some: greatest extent in the others.
         long: whether up to three extents are larger than these: beside or beyond the numbers of the
             rule, or a few times as large as the attributes of the instance.
         high: whether ranks are high.
-        large: whether attributes that count are large as well, and extents together.
+        large: whether attributes that count something are large as well, and long extents occur
+            together.
     """
 
     most: int
@@ -99,7 +102,7 @@ class Sizes:
 
 
 class _Replayed:
-    """An endless sequence that is computed once and read by many, each from its start."""
+    """An endless sequence that is computed once and read by many readers, each from its start."""
 
     def __init__(self, source: Iterator[Found | None]) -> None:
         self._source = source
@@ -122,7 +125,7 @@ class _Enumeration:
     most: int
 
     def settles(self, most: int) -> bool:
-        """Whether the result is also the answer for the limit ``most``."""
+        """Return whether the result also answers the question for the limit ``most``."""
         return self.found is not None or most <= self.most
 
 
@@ -132,7 +135,7 @@ class LeftSide:
     def __init__(
         self, lhs: tuple[Term, ...], when: tuple[Condition, ...], marks: Landmarks
     ) -> None:
-        """Find nothing yet."""
+        """Find the element types to draw, and no instances yet."""
         self._lhs, self._when = lhs, when
         self.marks = marks
         self._known: dict[Any, Bindings | None] = {}
@@ -150,7 +153,10 @@ class LeftSide:
         return hints
 
     def _admitted(self) -> tuple[str, ...]:
-        """Element types to draw, without those that operators refuse although they take floats."""
+        """Return the element types to draw.
+
+        Those that operators refuse, although they take floats, are left out.
+        """
         hints = Hints(self._lhs, self._when, self.marks)
         every, floats = hints.dtypes, tuple(d for d in hints.dtypes if d in FLOATS)
         if not floats or len(floats) == len(every):
@@ -188,11 +194,11 @@ class LeftSide:
         return fits(self._lhs, self._when, bindings)
 
     def modelled(self, rule: Rule, seed: int) -> Iterator[Found | None]:
-        """Instances that z3 finds for a rule with this left side; ``None`` for failed attempts.
+        """Yield instances that z3 finds for a rule with this left side, or ``None`` for failures.
 
         Args:
-            rule: at the limit of its tolerances.
-            seed: of what is drawn.
+            rule: the rule at the limit of its tolerances.
+            seed: seed of everything drawn.
 
         Returns:
             An empty sequence where z3 is not installed.
@@ -205,24 +211,24 @@ class LeftSide:
         return (self._accepted(one) for one in found)
 
     def shrunk(self, found: Found) -> Iterator[Found]:
-        """Smaller instances of the same typing."""
+        """Yield smaller instances of the same typing."""
         smaller = (self._accepted(one) for one in found.origin.shrunk())
         return (one for one in smaller if one is not None)
 
     def emptied(self, found: Found) -> Iterator[Found]:
-        """Instances of the same typing with an extent of 0."""
+        """Yield instances of the same typing with an extent of 0."""
         empty = (self._accepted(one) for one in found.origin.emptied())
         return (one for one in empty if one is not None)
 
     def stretched(self, found: Found, extent: int) -> Iterator[Found]:
-        """Instances of the same typing with one long extent, and small ones else."""
+        """Yield instances of the same typing with one long extent and otherwise small ones."""
         most = _TIMES * _OTHERS**3 * extent
         for instance in found.origin.stretched(extent, _OTHERS):
             if (one := self._accepted(instance, most)) is not None:
                 yield one
 
     def every(self, bound: int, most: int) -> dict[Any, Found] | None:
-        """All instances with extents up to ``bound``; ``None`` if they are more than ``most``."""
+        """Return all instances with extents up to ``bound``; ``None`` if more than ``most``."""
         if bound not in self._enumerated or not self._enumerated[bound].settles(most):
             self._enumerated[bound] = self._enumerate(bound, most)
         found = self._enumerated[bound].found
@@ -245,9 +251,9 @@ class LeftSide:
         return _Enumeration(found, most)
 
     def drawn(self, seed: int, sizes: Sizes) -> Iterator[Found | None]:
-        """Instances of random typings with extents from a pool of one to three sizes each.
+        """Yield instances of random typings with extents from a pool of one to three sizes each.
 
-        Numbers that may be negative sometimes are. ``None`` stands for a failed attempt.
+        Numbers that may be negative sometimes are. A failed attempt yields ``None``.
         """
         key = seed, sizes
         if key not in self._sequences:
@@ -263,7 +269,7 @@ class LeftSide:
         return self._high if sizes.high else self._decisions
 
     def guided(self, rhs: tuple[Term, ...], seed: int, sizes: Sizes) -> Iterator[Found | None]:
-        """Instances like those of :meth:`drawn` at which ``rhs`` is likely to type.
+        """Yield instances like those of :meth:`drawn` at which ``rhs`` is likely to type.
 
         No scheme covers everything that types, so these are to be mixed with the others.
         """
@@ -301,7 +307,7 @@ class LeftSide:
                 yield found
                 if found is not None:
                     fertile.add(template)
-                    break  # another typing tells more than other extents
+                    break  # another typing is more informative
             else:
                 vain[template] += 1
                 if vain[template] >= _BARREN and template not in fertile:
@@ -310,7 +316,7 @@ class LeftSide:
     def _lengthen(
         self, values: list[int], template: Template, sizes: Sizes, uniform: Callable[[], float]
     ) -> int:
-        """Make some extents long; the longest of them."""
+        """Make some extents long, and return the longest of them."""
         reach = template.reach
         anywhere = (6 + int(uniform() * 15), 3 + int(uniform() * 6))
         steps = (reach, reach + 1, 2 * reach + 1, 3 * reach + 2, *anywhere)
@@ -327,13 +333,13 @@ class LeftSide:
 
 
 def _retyped(bindings: Bindings, dtype: str, to: str) -> Bindings:
-    """The same with another element type in the place of one."""
+    """Replace one element type by another in all types and attributes."""
     types = {n: replace(t, dtype=to) if t.dtype == dtype else t for n, t in bindings.types.items()}
     return Bindings(types, {n: to if v == dtype else v for n, v in bindings.attrs.items()})
 
 
 def _small(template: Template, sizes: Sizes, uniform: Callable[[], float]) -> list[int]:
-    """Extents from a pool of one to three sizes; of many axes, few are long."""
+    """Draw extents from a pool of one to three sizes; where there are many axes, few are long."""
     if sizes.high:
         return [_FEW[int(uniform() * len(_FEW))] if low >= 0 else low for low in template.lows]
     most = sizes.most if uniform() < 0.6 else sizes.some
@@ -353,7 +359,7 @@ def _remembered(
 
 
 def left_side(rule: Rule) -> LeftSide:
-    """The left side of a rule at the limit of its tolerances; recent ones are cached.
+    """Return the left side of a rule at the limit of its tolerances; recent ones are cached.
 
     Each thread has its own cache, because reading a sequence computes it.
     """

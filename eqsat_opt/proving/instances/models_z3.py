@@ -1,8 +1,8 @@
 """Instances of a left side that z3 finds, for the rules whose instances are hardly ever drawn.
 
 The typing of the left side at symbolic sizes, and the conditions of the rule, are formulas over
-integers (:mod:`eqsat_opt.proving.typing.scenario`). Small models of them are instances. They
-are made to differ: one symbol after the other is set to a random number, if that is possible.
+integers (:mod:`eqsat_opt.proving.typing.scenario`). Small models of them are instances. The models
+are made to differ: each symbol in turn is set to a random number, if that is possible.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SCENARIOS = 24
 """Most combinations of ranks and flags in which models are looked for."""
 _MOST_SCENARIOS = 4_000
 _EACH = 96
-"""Models of one combination."""
+"""Most models of one combination."""
 _LIMIT = 2_000_000
-"""z3's resource units for one question."""
+"""Limit of one solver call, in z3's resource units."""
 _NUMBERS = 12
-"""Draws of the real attributes of a model."""
+"""Number of draws of the real attributes of a model."""
 
 Sizes: TypeAlias = Mapping[Atom, int]
 
@@ -48,10 +48,10 @@ class Model:
     """An instance at values of the symbols of one scenario.
 
     Attributes:
-        scenario: ranks, axes and flags, and what sizes are in terms of the symbols.
+        scenario: ranks, axes and flags, and the sizes in terms of the symbols.
         sizes: values of the symbols.
-        dtypes: element types, by tensor.
-        numbers: attributes that are no integers.
+        dtypes: tensor to element type.
+        numbers: values of the attributes that are no integers.
     """
 
     scenario: Scenario
@@ -69,7 +69,7 @@ class Model:
 
     @property
     def key(self) -> Any:
-        """The same for equal instances of a rule."""
+        """A key that is the same for equal instances of a rule."""
         tensors, attributes = sorted(self.dtypes), sorted({*self.scenario.attrs, *self.numbers})
         return (
             tuple(self.dtypes[name] for name in tensors),
@@ -79,47 +79,51 @@ class Model:
 
     @property
     def elements(self) -> int:
-        """Of all operands together."""
+        """Number of elements of all operands together."""
         return sum(prod(self._shape(name)) for name in self.dtypes)
 
     def bindings(self) -> Bindings:
-        """As every reader of rules takes them."""
+        """Return the types and attributes of the instance, as readers of rules take them."""
         types = {n: TensorType(dtype, self._shape(n)) for n, dtype in self.dtypes.items()}
         names = {*self.scenario.attrs, *self.numbers}
         return Bindings(types, {name: self._attribute(name) for name in sorted(names)})
 
     def _with(self, changes: Sizes) -> Model | None:
-        """The model at other values of some symbols, which the caller has to check."""
+        """Return the model at other values of some symbols, which the caller has to check.
+
+        Returns:
+            ``None`` if an extent would be negative.
+        """
         changed = replace(self, sizes={**self.sizes, **changes})
         extents = [d for name in self.dtypes for d in changed._shape(name)]
         return changed if min(extents, default=0) >= 0 else None
 
     def shrunk(self) -> Iterator[Model]:
-        """With one or two smaller symbols."""
+        """Yield smaller models, with one or two smaller symbols."""
         less = [{s: value - 1} for s, value in self.sizes.items() if value > 1]
         both = [a | b for a, b in combinations(less, 2)]
         smaller = (self._with(changes) for changes in (*less, *both))
         return (one for one in smaller if one is not None and one.elements < self.elements)
 
     def emptied(self) -> Iterator[Model]:
-        """With one symbol of 0."""
+        """Yield smaller models with one symbol of 0."""
         empty = (self._with({symbol: 0}) for symbol in self.sizes)
         return (one for one in empty if one is not None and one.elements < self.elements)
 
     def stretched(self, extent: int, others: int) -> Iterator[Model]:
-        """With one symbol as given, and at most ``others`` else."""
+        """Yield models with one symbol as given, and all others at most ``others``."""
         small = {symbol: min(value, others) for symbol, value in self.sizes.items()}
         long = (self._with({**small, symbol: extent}) for symbol in self.sizes)
         return (one for one in long if one is not None)
 
 
 def models(rule: Rule, hints: Hints, *, seed: int = 0) -> Iterator[Model]:
-    """Candidates of all kinds, a few of each in turn; z3 must be installed.
+    """Yield candidates of all kinds, a few of each in turn; z3 must be installed.
 
     Args:
-        rule: one direction; its right side is not looked at.
-        hints: of its left side.
-        seed: of what is drawn.
+        rule: one direction of a rule; its right side is ignored.
+        hints: hints of its left side.
+        seed: seed of everything drawn.
     """
     rng = random.Random(f"models {seed}")
     left = replace(rule, rhs=rule.lhs)
@@ -159,7 +163,7 @@ def _of_scenario(
 
 
 def _numbers(rule: Rule, scenario: Scenario, rng: random.Random) -> dict[str, Any]:
-    """Values of the attributes that stand for numbers or functions."""
+    """Draw values of the attributes that are numbers or functions."""
     named = [float(v) for c in rule.when for v in _literals(c.args)]
     pool = (*SIGNED, *named)
     names = {name for name in scenario.parameters if name in dict(rule.kinds)}
@@ -189,7 +193,7 @@ def _literals(args: Sequence[Any]) -> Iterator[float]:
 
 
 class _Solver:
-    """Models of one scenario, none of them twice."""
+    """A source of models of one scenario, all of them different."""
 
     def __init__(self, scenario: Scenario, rng: random.Random) -> None:
         import z3
@@ -208,7 +212,7 @@ class _Solver:
         self._symbols = [atom for atom in self._constants if atom.kind == "symbol"]
 
     def next(self, largest: int) -> Sizes | None:
-        """A model with symbols up to ``largest`` in magnitude, made random; ``None`` if none is."""
+        """Return a random model with symbols up to ``largest`` in magnitude, if one is left."""
         z3, solver = self._z3, self._solver
         solver.push()
         for symbol in self._symbols:

@@ -28,51 +28,57 @@ __all__ = [
 ]
 
 USUAL_POINTS = 64
-"""Instances per direction where nothing else is said; all checks of a rule share one drawing."""
+"""Instances per direction by default; all checks of a rule share one drawing."""
 
 _IN_VAIN = 1_500
-"""Draws in a row without a new instance after which drawing ends."""
+"""Number of draws in a row without a new instance after which drawing ends."""
 _ENOUGH = 300
-"""The same once the limit is reached, when only coverage can still grow."""
+"""Draws in a row without a new instance after which drawing ends once the limit is reached.
+
+Only coverage can still grow then.
+"""
 _HOPELESS = 800
-"""The same where no instance was found at all."""
+"""Draws in a row without an instance after which drawing ends, if none was found at all."""
 _MISGUIDED = 60
-"""Draws in a row in which a guide finds nothing, after which it is no longer used."""
+"""Number of draws in a row without a find after which a guide is no longer used."""
 _SCARCE = 24
-"""If fewer instances than this are drawn, z3 is asked for others."""
+"""Number of drawn instances below which z3 is asked for others."""
 _MODELS = 96
-"""How many others."""
+"""Most instances that z3 is asked for."""
 _SURPLUS = 3
-"""Instances drawn for each that is kept."""
+"""Number of instances drawn for each that is kept."""
 _SMALLER = 6_000
-"""Small instances drawn to make a counterexample smaller."""
+"""Number of small instances drawn to make a counterexample smaller."""
 _SIZES = Sizes(3, 5)
 """Extents that are drawn."""
 _LONG_SIZES = Sizes(1, 2, long=True)
-"""The same for some instances with a few extents that are larger than all others."""
+"""Extents of some instances in which a few extents are larger than in all others."""
 _LARGE_SIZES = Sizes(1, 2, long=True, large=True)
-"""The same for some where attributes, too, are beside and beyond the numbers of the rule."""
+"""Extents of some instances whose attributes, too, are beside and beyond the rule's numbers."""
 _LONG_SHARE = 0.12
-"""How many these are, as a share of the limit."""
+"""Share of the limit for each of the two kinds with long extents."""
 _LEAST = 30
-"""Where there are few instances with small extents, so many of all are looked for."""
+"""Least number of instances to reach, with long extents where few have small ones."""
 _LONG_EACH = 2
-"""How many more for each number beyond the usual ones that the rule may treat in its own way."""
+"""Long instances for each number beyond the usual ones that the rule may treat specially."""
 _HIGH_SIZES = Sizes(3, 3, high=True)
-"""The same for some instances of high rank."""
+"""Extents of some instances of high rank."""
 _HIGH_SHARE = 0.1
 _HIGH = 6
-"""Ranks from here on are high."""
+"""Rank from which on ranks are high."""
 _TRIES = 10
-"""Draws that are allowed for each instance of one of these kinds."""
+"""Number of draws that are allowed for each instance of a special kind."""
 _AT_LEAST = 40
-"""The search for a kind ends after this many draws, or a quarter of the above, without any."""
+"""Number of draws without a find after which the search for a special kind ends.
+
+A quarter of the allowed draws applies where that is more.
+"""
 _OF_EACH_TYPE = 3
-"""Instances, at least, of each element type that the rule is open to."""
+"""Fewest instances of each element type that the rule is open to."""
 _MORE_TYPES = 400
-"""Draws to find them."""
+"""Most draws to find instances of element types that are rare."""
 _SMALL_SIZES = Sizes(2, 3)
-"""The same for smaller counterexamples."""
+"""Extents of smaller counterexamples."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +86,8 @@ class Instances:
     """Instances of one directed rule at which both sides type, smallest first.
 
     Attributes:
-        points: what the variables are.
-        guarded: instances met at which the right side does not type.
+        points: the instances.
+        guarded: number of instances met at which the right side does not type.
         complete_to: every instance of the enumerated ranks and attributes with extents up to this
             is among the points; 0 if there were too many.
         largest_extent: greatest extent of an operand.
@@ -98,14 +104,14 @@ def _size(found: Found) -> tuple[int, str]:
 
 
 class _Coverage:
-    """Pairs of values, of attributes and extents, that some instance combines."""
+    """The pairs of values, of attributes and extents, that some instance combines."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, Any], int] = {}
         self._beside: list[int] = []
 
     def grows_by(self, bindings: Bindings) -> bool:
-        """Add an instance; whether it combines two values that none did before."""
+        """Add an instance, and return whether it combines two values that none did before."""
         present = []
         for feature in _features(bindings):
             number = self._numbers.setdefault(feature, len(self._numbers))
@@ -131,12 +137,12 @@ def _features(bindings: Bindings) -> Iterator[tuple[str, Any]]:
             yield name, str(value)
     for name, type_ in bindings.static_types.items():
         yield f"{name}.rank", type_.rank
-        # Larger extents are alike: only whether two of them agree would matter.
+        # Larger extents are alike: only their equality would matter.
         yield from ((f"{name}.dim({i})", min(d, 3)) for i, d in enumerate(type_.shape))
 
 
 class _Search:
-    """Instances of a rule in the order in which they are met.
+    """The search for instances of a rule, in the order in which they are met.
 
     Where the right side seldom types, every second draw is one at which it probably does.
     """
@@ -156,7 +162,7 @@ class _Search:
         self.typed = self.guarded = 0
 
     def add(self, found: Found) -> bool:
-        """Whether it is new and the right side types."""
+        """Count an instance, and return whether it is new and the right side types."""
         if found.origin.key in self._seen:
             return False
         self._seen.add(found.origin.key)
@@ -166,7 +172,7 @@ class _Search:
         return types
 
     def next(self) -> Found | None:
-        """The next new instance at which both sides type; ``None`` if this attempt found none."""
+        """Return the next new instance at which both sides type, if this attempt found one."""
         self._draws += 1
         if self.guarded <= self.typed or self._draws % 2 or self._misguided > _MISGUIDED:
             found = next(self._drawn)
@@ -176,7 +182,7 @@ class _Search:
         return found if found is not None and self.add(found) else None
 
     def next_special(self, sizes: Sizes) -> Found | None:
-        """The next new instance of those with long extents, or of those of high rank."""
+        """Return the next new instance with the special extents or ranks of ``sizes``, if any."""
         self._draws += 1
         of = self._guided if self.guarded > self.typed and self._draws % 2 else self._special
         found = next(of.get(sizes, self._special[sizes]))
@@ -184,7 +190,7 @@ class _Search:
 
 
 def _special(search: _Search, sizes: Sizes, count: int) -> Iterator[Found]:
-    """Up to ``count`` new instances of a kind, unless there seem to be none.
+    """Yield up to ``count`` new instances of a kind, unless there seem to be none.
 
     Little more than half of the instances of high rank may have the same rank.
     """
@@ -206,7 +212,7 @@ def _rank(found: Found) -> int:
 
 
 def _missing(search: _Search, kept: Sequence[Found], dtypes: Sequence[str]) -> Iterator[Found]:
-    """Instances of the element types of which there are too few."""
+    """Yield instances of the element types of which there are too few."""
     met = Counter(dtype for one in kept for dtype in {t.dtype for t in one.types.values()})
     wanted = {dtype for dtype in dtypes if met[dtype] < _OF_EACH_TYPE}
     if not any(one.whole for one in kept):
@@ -223,7 +229,7 @@ def _missing(search: _Search, kept: Sequence[Found], dtypes: Sequence[str]) -> I
 
 
 def varied(points: Sequence[Found], count: int) -> list[Found]:
-    """Up to ``count`` of some instances, of every size, whose attributes differ much."""
+    """Choose up to ``count`` instances, of every size, whose attributes differ much."""
     chosen: list[Found] = []
     seen: set[tuple[str, Any]] = set()
     for part in range(min(count, len(points))):
@@ -237,13 +243,13 @@ def varied(points: Sequence[Found], count: int) -> list[Found]:
 
 @lru_cache(maxsize=8)
 def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> Instances:
-    """About ``limit`` instances: all up to the greatest feasible extent, and drawn ones.
+    """Find about ``limit`` instances: all up to the greatest feasible extent, and drawn ones.
 
     Args:
-        rule: one direction of it.
-        limit: how many, about. Further ones have long extents, large attributes or high ranks. If
-            all small instances are among them, half as many are added.
-        seed: of what is drawn.
+        rule: one direction of a rule.
+        limit: approximate number of instances. Further ones have long extents, large attributes or
+            high ranks. If all small instances are among them, half as many are added.
+        seed: seed of everything drawn.
         bound: greatest extent to enumerate to.
     """
     side = left_side(rule)
@@ -271,7 +277,7 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
                 break
             continue
         in_vain = 0
-        # An instance that combines no two values for the first time waits.
+        # An instance that combines no two values for the first time is kept in reserve.
         grows = coverage.grows_by(found)
         (kept if grows else spare).append(found)
         stale = 0 if grows else stale + 1
@@ -293,7 +299,7 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
 
 
 def smaller_instances(rule: Rule, than: Found, *, seed: int = 0) -> Iterator[Found]:
-    """Instances with fewer elements than ``than``, drawn from small sizes."""
+    """Yield instances with fewer elements than ``than``, drawn from small sizes."""
     search = _Search(rule, left_side(rule), seed, _SMALL_SIZES)
     in_vain = 0
     for _ in range(_SMALLER):
@@ -306,14 +312,14 @@ def smaller_instances(rule: Rule, than: Found, *, seed: int = 0) -> Iterator[Fou
 
 
 def shrunk_instances(rule: Rule, than: Found) -> Iterator[Found]:
-    """Instances with one or two smaller extents than ``than``, all else equal."""
+    """Yield instances with one or two smaller extents than ``than``, and all else equal."""
     return (found for found in left_side(rule).shrunk(than) if fits(rule.rhs, (), found))
 
 
 def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[Found]:
-    """Instances with one extent as long as given and small ones else, typed like some of ``like``.
+    """Yield instances with one extent as long as given, and otherwise small ones.
 
-    No two have the same types and attributes.
+    They are typed like some of ``like``. No two have the same types and attributes.
     """
     side = left_side(rule)
     seen: set[Any] = set()
@@ -324,6 +330,6 @@ def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[F
 
 
 def empty_instances(rule: Rule, like: Sequence[Found]) -> Iterator[Found]:
-    """Instances with an extent of 0, all else equal to one of ``like``."""
+    """Yield instances with an extent of 0, and all else equal to one of ``like``."""
     side = left_side(rule)
     return (e for one in like for e in side.emptied(one) if fits(rule.rhs, (), e))

@@ -1,7 +1,7 @@
-"""Scalar functions that are made of others: sigmoids and gates by exponentials, clips by extrema.
+"""Definitions of scalar functions by others: sigmoids and gates by exponentials, clips by extrema.
 
-Truth values are the numbers 0 and 1, and their operators polynomials; a comparison asks whether a
-difference is positive. Everything holds over the real numbers; no real number is NaN.
+Truth values are the numbers 0 and 1, and their operators are polynomials; a comparison asks whether
+a difference is positive. Everything holds over the real numbers; no real number is NaN.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eqsat_opt.ir.ops.index.scalars import (
 __all__ = ["PI", "TRUTH", "as_truth", "defined", "square_root"]
 
 PI = Parameter("the constant π", "positive")
-"""Cannot be confused with a variable of a rule, as no name of one has blanks."""
+"""The number π; it cannot be confused with a variable of a rule, as no such name has blanks."""
 
 TRUTH = "Truth"
 """The function that is 0 for false and 1 for true."""
@@ -40,7 +40,7 @@ _TWO = Constant(Fraction(2))
 
 
 def square_root(value: Scalar) -> Scalar:
-    """The square root."""
+    """Return the square root of a scalar."""
     return Call("Sqrt", (), (value,))
 
 
@@ -65,7 +65,7 @@ def _hard_swish(x: Scalar) -> Scalar:
 
 
 def _gelu(x: Scalar, attrs: Mapping[str, Any]) -> Scalar:
-    """Hendrycks and Gimpel 2016, §2."""
+    """Define GELU (Hendrycks and Gimpel 2016, §2)."""
     if attrs["approximate"] == "tanh":
         cube = Times((Constant(Fraction(44715, 1_000_000)), x, x, x))
         gate = _tanh(Times((square_root(Times((_TWO, Inverse(PI)))), Plus((x, cube)))))
@@ -83,7 +83,7 @@ def _relu(x: Scalar) -> Scalar:
 
 
 def _leaky(x: Scalar, slope: Scalar) -> Scalar:
-    """The slope times x, and the rest of x where it is positive."""
+    """Return the slope times x, plus the rest of x where x is positive."""
     return Plus((Times((slope, x)), Times((Plus((ONE, _negative(slope))), _relu(x)))))
 
 
@@ -107,12 +107,12 @@ def _is_truth(term: Scalar) -> bool:
 
 
 def as_truth(term: Scalar) -> Scalar:
-    """A condition as 0 or 1."""
+    """Return a condition as a number that is 0 or 1."""
     return term if _is_truth(term) else Call(TRUTH, (), (term,))
 
 
 def _positive(x: Scalar) -> Scalar:
-    """1 where a number is greater than 0."""
+    """Return 1 where a number is greater than 0, and 0 elsewhere."""
     return Call(TRUTH, (), (Call("Positive", (), (x,)),))
 
 
@@ -168,7 +168,7 @@ _DEFINITIONS: dict[str, Definition] = {
 
 
 def defined(call: Call) -> Scalar | None:
-    """What a function means, or ``None`` where it is taken as unknown."""
+    """Return the definition of a function; ``None`` where it is taken as unknown."""
     if call.function in _RELATIONS:
         return _RELATIONS[call.function](call.args)
     if call.function == "PRelu":

@@ -1,7 +1,7 @@
 """Operands that are designed to expose errors which normally distributed values do not.
 
-Gates of exactly 0 and 1, one operand beside which the others are small, sums that nearly cancel,
-masks, infinities and NaN in single elements, and the ends of the range of the element type.
+They are gates of exactly 0 and 1, one operand beside which the others are small, sums that nearly
+cancel, masks, infinities and NaN in single elements, and the ends of the range of the element type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ORDINARY = frozenset({"ordinary numbers", "gates of 0 and 1"})
 """Kinds of operands on which every class but the weakest promises a result."""
 _MIXTURES = 5
 _OF_SIZES = 2
-"""Draws of numbers of several sizes: there are many sizes, and each number has one."""
+"""Number of draws with numbers of several sizes: there are many sizes, and each number has one."""
 _ROW = 0.34
 """Share of the rows of a mask in which everything is masked."""
 
@@ -34,8 +34,8 @@ class Designed:
     """Operands of one kind.
 
     Attributes:
-        kind: what they are.
-        values: by operand.
+        kind: description of the kind.
+        values: operand to value.
     """
 
     kind: str
@@ -43,18 +43,18 @@ class Designed:
 
 
 def _large(dtype: str) -> float:
-    """Much larger than 1, yet far from the end of the range."""
+    """Return a number much larger than 1, yet far from the end of the range."""
     return 1e9 if float(np.finfo(dtype).max) > 1e30 else 8192.0
 
 
 def _mask(rng: np.random.Generator, shape: tuple[int, ...], masked: float) -> Array:
-    """Some elements masked, in some rows all of them."""
+    """Draw a mask of some elements, and in some rows of all elements."""
     rows = rng.random(shape[:-1] + (1,) * bool(shape)) < _ROW
     return np.where(rows | (rng.random(shape) < 0.4), masked, 0.0)
 
 
 def _with_one(values: Array, at: int, special: float) -> Array:
-    """The same with another number in one place."""
+    """Return a copy of an array with another number at one position."""
     changed = np.array(values, np.float64)
     if changed.size:
         changed.flat[at % changed.size] = special
@@ -64,18 +64,18 @@ def _with_one(values: Array, at: int, special: float) -> Array:
 def designed_values(
     bindings: Bindings, dtype: str, seed: int = 0, literals: Sequence[float] = ()
 ) -> Iterator[Designed]:
-    """Operands of every kind, each rounded to ``dtype``; truth values stay random.
+    """Yield operands of every kind, each rounded to ``dtype``; truth values stay random.
 
     Args:
         bindings: an instance with operands of floating point; integers beside them are indices.
         dtype: an element type of floating point.
-        seed: of what is drawn.
+        seed: seed of everything drawn.
         literals: numbers of the rule; others are drawn up to a thousand times larger or smaller.
     """
     rng = np.random.default_rng(seed)
     shapes = {n: t.shape for n, t in bindings.static_types.items()}
     truths = {n for n, t in bindings.types.items() if t.dtype == "bool"}
-    # The same in all draws, so that what is gathered is gathered from the same places.
+    # Indices are the same in all draws, so that elements are gathered from the same places.
     whole = {
         n: rng.integers(0, MOST_INDEX, shapes[n]).astype(t.dtype)
         for n, t in bindings.types.items()
@@ -114,7 +114,7 @@ def designed_values(
         }
         yield designed("gates beside large operands", normal(), **chosen)
     for one, other in combinations(names, 2):
-        # Constant up to noise, so that operands of different shapes cancel as well.
+        # The operands are constant up to noise, so that different shapes cancel as well.
         for sign in (1.0, -1.0):
             noise = normal()
             pair = {one: large + noise[one] * 64, other: sign * large + noise[other] * 64}

@@ -1,4 +1,4 @@
-"""Values of operands, drawn by a seed."""
+"""Values of operands, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from eqsat_opt.rules.bindings import Bindings
 __all__ = ["MOST_INDEX", "Fill", "beside", "drawn", "generator", "mingled"]
 
 Fill: TypeAlias = "Callable[[np.random.Generator, tuple[int, ...]], Any]"
-"""Numbers of a shape."""
+"""A function that draws numbers of a shape."""
 
 
 MOST_INDEX = 12
-"""Integers beside floating point numbers, which may be indices, are below this."""
+"""Exclusive upper bound on integers beside floating-point numbers, which may be indices."""
 
 
 @lru_cache(maxsize=4096)
 def _state(seed: int) -> Any:
-    """Where a generator starts; mixing the bits of a seed takes longer than drawing."""
+    """Return the initial state of a generator; mixing a seed's bits takes longer than drawing."""
     return np.random.PCG64(seed).state
 
 
 class _Local(threading.local):
-    """The generator of a thread, as making one takes longer than drawing, too."""
+    """The generator of a thread, which is reused because making one takes longer than drawing."""
 
     def __init__(self) -> None:
         self.bits = np.random.PCG64(0)
@@ -41,13 +41,19 @@ _LOCAL = _Local()
 
 
 def generator(seed: int) -> np.random.Generator:
-    """As `numpy.random.default_rng`, until the next call of this function in the same thread."""
+    """Return a generator like that of `numpy.random.default_rng`.
+
+    It is valid until the next call of this function in the same thread.
+    """
     _LOCAL.bits.state = _state(seed)
     return _LOCAL.generator
 
 
 def drawn(bindings: Bindings, seed: int, fill: Fill) -> dict[str, Array]:
-    """A value for each operand; ``fill`` draws all but truth values and integers beside floats."""
+    """Draw a value for each operand.
+
+    All values are drawn by ``fill``, except truth values and integers beside floats.
+    """
     rng = generator(seed)
     values = {}
     mixed = any(type_.dtype in FLOATS for type_ in bindings.types.values())
@@ -63,7 +69,7 @@ def drawn(bindings: Bindings, seed: int, fill: Fill) -> dict[str, Array]:
 
 
 def beside(literals: Sequence[float]) -> list[float]:
-    """Numbers at, below and above the literals of a rule, where its functions may have bends."""
+    """Return numbers at, below and above the literals of a rule, where functions may have bends."""
     offsets = [c + d for c in literals for d in (-1.0, -0.5, 0.0, 0.5, 1.0)]
     return [*offsets, *(c * factor for c in literals for factor in (-1.0, 0.5, 1.5, 2.0))]
 
@@ -75,7 +81,7 @@ def mingled(
     shape: tuple[int, ...],
     share: float = 0.25,
 ) -> Array:
-    """What ``fill`` makes, with a share of values out of ``near`` in between."""
+    """Fill an array by ``fill``, and replace a share of the values by values from ``near``."""
     values = np.asarray(fill(rng, shape))
     if not near:
         return values

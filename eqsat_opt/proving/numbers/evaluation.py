@@ -1,4 +1,4 @@
-"""Both sides of a rule at one instance, on the numbers of a domain."""
+"""Both sides of a rule at one instance, evaluated on the numbers of a domain."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Values = Mapping[str, Array]
 _TOLERANCE = 1e-9
 _INT32 = 2**31
 WHOLE_DRAWS = 3
-"""Kinds of integers: small ones, larger ones, those of any size."""
+"""Number of kinds of integers: small ones, larger ones, those of any size."""
 _SPECIAL = 0.25
 """Share of the integers that are beside literals or at the ends of their type."""
 
@@ -53,8 +53,8 @@ class Numbers(Protocol):
     """A kind of numbers to evaluate a rule on, with one draw of values per seed.
 
     Attributes:
-        name: of the method, as certificates give it.
-        domain: what operators compute with.
+        name: name of the method, as certificates give it.
+        domain: number domain that operators compute with.
         dtype: element type that literals of the rule take.
     """
 
@@ -82,11 +82,11 @@ class FieldNumbers:
         return FieldDomain(seed=self.seed)
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Uniform elements."""
+        """Draw uniform elements."""
         return drawn(bindings, seed, self.domain.random)
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that differ."""
+        """Return the elements that differ."""
         return np.asarray(left != right)
 
 
@@ -105,27 +105,28 @@ class RationalNumbers:
         return RationalDomain(self.seed)
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Small integers with ties and zeros, fractions, and numbers beside the rule's own."""
+        """Draw small integers with ties and zeros, fractions, and numbers beside the rule's own."""
         near = [Fraction(number) for number in beside(self.literals)]
         return drawn(bindings, seed, partial(mingled, self.domain.random, near))
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that differ; NaN on both sides counts as equal."""
+        """Return the elements that differ; NaN on both sides counts as equal."""
         return np.asarray((left != right) & ((left == left) | (right == right))).astype(bool)
 
 
 @dataclass(frozen=True)
 class OrderedNumbers(RationalNumbers):
-    """The same rationals over their common denominator, for operators that order and move them.
+    """Rationals over their common denominator, as integers that operators only order and move.
 
-    These give a multiple by a positive number for operands that are such multiples, so the verdict
-    is that of the rationals, and machine integers are compared a hundred times as fast.
+    If such operators' operands are multiplied by a positive number, so are their results. The
+    verdict is therefore that of the rationals, and machine integers are compared a hundred times as
+    fast.
     """
 
     domain = FLOAT  # type: ignore[assignment]  # whose integers are exact
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """As many times the rationals as their denominators ask for."""
+        """Draw rationals, and multiply them by their common denominator."""
         drawn = RationalNumbers(self.seed, self.literals).draw(bindings, seed)
         numbers = [n for a in drawn.values() if a.dtype == object for n in a.flat]
         common = math.lcm(*(n.denominator for n in numbers))
@@ -150,16 +151,16 @@ class TwoFieldNumbers:
         return TwoFieldDomain(self.seed, self.order)
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Independent residues."""
+        """Draw independent residues."""
         return drawn(bindings, seed, self.domain.random)
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that differ where both are defined."""
+        """Return the elements that differ where both are defined."""
         return np.asarray(~self.domain.same(left, right))
 
 
 def normal_values(bindings: Bindings, seed: int) -> Values:
-    """Normal values of both signs, none of them 0."""
+    """Draw normal values of both signs, none of them 0."""
     return drawn(bindings, seed, lambda rng, shape: rng.standard_normal(shape))
 
 
@@ -173,7 +174,7 @@ def _normal(seed: int) -> Any:
 
 @dataclass(frozen=True)
 class FloatNumbers:
-    """Double precision at a tolerance: evidence, no proof."""
+    """Double precision at a tolerance: evidence, but no proof."""
 
     seed: int
     name = "float64"
@@ -181,11 +182,11 @@ class FloatNumbers:
     domain = FLOAT
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Normal values of both signs, some exactly 0, at a scale that varies with the seed."""
+        """Draw normal values of both signs, some exactly 0, at a scale that the seed selects."""
         return drawn(bindings, seed, _normal(seed))
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that differ by more than the tolerance."""
+        """Return the elements that differ by more than the tolerance."""
         left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
         finite = np.isfinite(left) & np.isfinite(right)
         scale = float(np.max(np.abs(left), initial=0.0, where=finite))
@@ -205,9 +206,10 @@ class IntegerNumbers:
     domain = FLOAT
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Small numbers, so that quotients are not all 0; larger ones; and those of any size.
+        """Draw small integers, larger ones, or integers of any size, as the seed selects.
 
-        Some are beside literals or at the ends of the type.
+        The small ones give quotients that are not all 0. Some integers are beside literals or at
+        the ends of the type.
         """
         rng = generator(seed)
         near = [round(number) for number in beside(self.literals) if abs(number) < _INT32]
@@ -228,12 +230,12 @@ class IntegerNumbers:
         return values
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that differ."""
+        """Return the elements that differ."""
         return np.asarray((left != right) & ((left == left) | (right == right)))
 
 
 def _among(values: Array, special: Sequence[int], rng: np.random.Generator) -> Array:
-    """The same with some others in between."""
+    """Replace a share of the values by special ones."""
     chosen = np.array(special, values.dtype)[rng.integers(len(special), size=values.shape)]
     return np.where(rng.random(values.shape) < _SPECIAL, chosen, values)
 
@@ -242,7 +244,7 @@ class Step(NamedTuple):
     """One operator of a term at an instance.
 
     Attributes:
-        op: its name.
+        op: name of the operator.
         attrs: attribute values.
         operands: variables by name, results of earlier steps by position.
     """
@@ -254,13 +256,13 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Both sides of a rule at one instance: steps in order, and where the roots' values are.
+    """Both sides of a rule at one instance: steps in order, and the positions of the roots' values.
 
     Attributes:
-        steps: of all terms, those of the left sides first.
-        left: how many the left sides need.
+        steps: steps of all terms, those of the left sides first.
+        left: number of steps that the left sides need.
         roots: left and right value of each root.
-        alike: whether both sides are one computation, by the kind of numbers, where that was asked.
+        alike: kind of numbers to whether both sides are one computation, where that was asked.
     """
 
     steps: tuple[Step, ...]
@@ -269,12 +271,15 @@ class Program:
     alike: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
 
     def run(self, values: Values, domain: Domain) -> Iterator[tuple[Array, Array]]:
-        """Left and right value of every root."""
+        """Evaluate both sides, and yield the left and right value of every root."""
         left, right = self.sides(values, domain)
         return zip(left, right, strict=True)
 
     def sides(self, values: Values, domain: Domain) -> Iterator[list[Array]]:
-        """The values of all left sides; then those of the right sides, not evaluated before."""
+        """Yield the values of all left sides, and then those of the right sides.
+
+        The right sides are not evaluated before they are asked for.
+        """
         known: dict[str | int, Array] = dict(values.items())
         place = 0
         for end, roots in zip((self.left, len(self.steps)), self._results, strict=True):
@@ -294,10 +299,10 @@ class Program:
 
 @dataclass
 class Remembering(Bindings):
-    """An instance that remembers what evaluates the rule that was evaluated there last.
+    """An instance that caches the program of the rule that was evaluated there last.
 
     Attributes:
-        programs: by element type, with the rule.
+        programs: element type to that rule and its program.
     """
 
     programs: dict[str, tuple[Rule, Program]] = field(
@@ -306,9 +311,10 @@ class Remembering(Bindings):
 
 
 def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]:
-    """Operator and attributes of a pattern node; literals take the element type ``dtype``, if any.
+    """Return operator and attributes of a pattern node; literals take the type ``dtype``, if any.
 
-    In double precision so do casts to floating point, as they would in the real numbers.
+    In double precision, casts to floating point take it as well, because they change nothing over
+    the real numbers.
     """
     op, attrs = operator(term, bindings)
     if dtype == "float64" and op == "Cast" and attrs["to"] in FLOATS:
@@ -319,9 +325,9 @@ def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]
 
 
 def program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
-    """What evaluates ``rule`` at an instance; literals of the rule take the type ``dtype``.
+    """Return the program that evaluates ``rule`` at an instance, with literals of type ``dtype``.
 
-    Many checks ask for it, so an instance may remember it.
+    Many checks ask for it, so an instance may cache it.
     """
     if not isinstance(bindings, Remembering):
         return _program(rule, bindings, dtype)
@@ -329,14 +335,14 @@ def program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
     if dtype in kept and (kept[dtype][0] is rule or kept[dtype][0].roots == rule.roots):
         return kept[dtype][1]
     made = _program(rule, bindings, dtype)
-    # Most programs have no literals, so what is known of one element type holds for the others.
+    # Most programs have no literals, so facts about one element type hold for the others.
     made = next((other for _, other in kept.values() if other == made), made)
     kept[dtype] = rule, made
     return made
 
 
 def _program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
-    """A term that occurs several times is evaluated once."""
+    """Build a program in which a term that occurs several times is evaluated once."""
     steps: list[Step] = []
     places: dict[Any, int] = {}
 
@@ -346,7 +352,7 @@ def _program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
         assert isinstance(term, Apply)
         operands = tuple(add(arg) for arg in term.args)
         op, attrs = concrete(term, bindings, dtype)
-        key = op, operands, str(attrs)  # in which 0 is not -0
+        key = op, operands, str(attrs)  # in this text 0 is not -0
         if key not in places:
             places[key] = len(steps)
             steps.append(Step(op, attrs, operands))

@@ -1,7 +1,7 @@
 """The number that a float literal of a rule was rounded from.
 
-A rule says ``math.sqrt(0.5)`` or 0.044715 and means √(1/2) and 8943/200000. The exact check and
-the proof read it as what it means, so that an equation between constants holds exactly.
+A rule contains ``math.sqrt(0.5)`` or 0.044715 and means √(1/2) and 8943/200000. The exact check and
+the proof read it as the number that it means, so that an equation between constants holds exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 __all__ = ["ExactLiteral", "exact_literal"]
 
 _DENOMINATORS = (2_000, 200_000)
-"""A small denominator under a root is likelier meant than a large one without."""
+"""Largest denominators; a small one under a root is likelier meant than a large one without."""
 _DECIMALS = 6
 _RADICANDS = tuple(n for n in range(1, 31) if all(n % (d * d) for d in range(2, 6)))
 _PI_HALVES = (0, -1, 1, -2, 2)
@@ -26,11 +26,11 @@ _ULPS = 4
 
 @dataclass(frozen=True)
 class ExactLiteral:
-    """rational · √radicand · π^(pi_halves / 2).
+    """A number of the form rational · √radicand · π^(pi_halves / 2).
 
     Attributes:
-        rational: with its sign.
-        radicand: without square factors.
+        rational: rational factor, with the sign.
+        radicand: radicand without square factors.
         pi_halves: twice the exponent of π.
     """
 
@@ -40,12 +40,12 @@ class ExactLiteral:
 
     @property
     def is_rational(self) -> bool:
-        """Whether neither a root nor π is in it."""
+        """Whether the number has neither a root nor π in it."""
         return self.radicand == 1 and self.pi_halves == 0
 
 
 def _root(value: Fraction) -> Fraction:
-    """The square root to about ``_BITS`` bits."""
+    """Return the square root to about ``_BITS`` bits."""
     shifted = (value.numerator << (2 * _BITS)) // value.denominator
     return Fraction(math.isqrt(shifted), 1 << _BITS)
 
@@ -59,7 +59,7 @@ _UNITS = [
 
 @lru_cache(maxsize=4096)
 def exact_literal(value: float) -> ExactLiteral | None:
-    """The simplest rational · √integer · π^(k/2) within a few units in the last place.
+    """Find the simplest rational · √integer · π^(k/2) within a few units in the last place.
 
     Rationals have denominators up to 200,000 or at most six decimal digits, radicands are at most
     30 and k is at most 2 in magnitude. Denominators up to 2,000 are tried first, and each time a
@@ -69,7 +69,7 @@ def exact_literal(value: float) -> ExactLiteral | None:
         value: a literal.
 
     Returns:
-        What it stands for, or ``None`` where nothing fits or the value is not finite.
+        The exact number, or ``None`` where nothing fits or the value is not finite.
     """
     if not math.isfinite(value):
         return None
@@ -87,6 +87,6 @@ def exact_literal(value: float) -> ExactLiteral | None:
 
 
 def _digits(value: float) -> int:
-    """Significant decimal digits of the shortest decimal that is this float."""
+    """Return the number of significant digits of the shortest decimal that is this float."""
     mantissa = repr(float(value)).split("e")[0]
     return len(mantissa.replace(".", "").replace("-", "").strip("0"))

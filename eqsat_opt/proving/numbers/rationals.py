@@ -1,7 +1,7 @@
 """Exact rational numbers, on which piecewise functions keep their properties.
 
 A relu is idempotent and a maximum is monotone here, because both are the real ones. Functions that
-leave the rationals are random ones, as in the prime field, but of the shape that they have: an
+leave the rationals are replaced by random ones, as in the prime field, but of the same shape: an
 exponential is positive and increasing, a hyperbolic tangent odd, increasing and less than 1
 (:mod:`eqsat_opt.proving.numbers.shapes`).
 """
@@ -25,11 +25,11 @@ __all__ = ["EXACT", "RationalDomain"]
 _INFINITE = float("inf")
 _CAST = "Cast"
 _EXACT_IN_ALL = 256
-"""Integers up to this are exact in bfloat16."""
+"""Greatest integer up to which all integers are exact in bfloat16."""
 
 
 def _whole(x: Fraction) -> int | Fraction:
-    """The same number as an ``int`` where it is whole, which is faster."""
+    """Return the same number, as an ``int`` where it is whole, because that is faster."""
     return x.numerator if x.denominator == 1 else x
 
 
@@ -37,11 +37,11 @@ _MOST_SIXTHS = 40
 _SIXTHS = np.array(
     [_whole(Fraction(n, 6)) for n in range(-_MOST_SIXTHS, _MOST_SIXTHS + 1)], dtype=object
 )
-"""Fractions to draw from, as making one takes longer than finding it."""
+"""Fractions to draw from, because making a fraction takes longer than finding it."""
 
 
 def _rational(value: float) -> Fraction:
-    """The number that an attribute is, or a quotient that it was rounded from."""
+    """Return the rational that an attribute is, or that it was rounded from."""
     exact = exact_literal(value) if isinstance(value, float) else None
     return exact.rational if exact is not None and exact.is_rational else Fraction(value)
 
@@ -55,23 +55,23 @@ def _cast(x: Any, attrs: AttrMap) -> Any:
 
 
 def _is_small(x: Any) -> bool:
-    """Whether a number is exact in every floating point type."""
+    """Return whether a number is exact in every floating-point type."""
     return isinstance(x, np.bool_) or (isinstance(x, int) and abs(x) <= _EXACT_IN_ALL)
 
 
 def _exactly(function: str, attrs: AttrMap, operand: Array) -> ExactFn | None:
-    """The true function, if it is exact on rationals; a cast to floating point may round."""
+    """Return the true function, if it is exact on rationals; a cast to floating point may round."""
     if function == _CAST:
         return _cast if attrs["to"] not in FLOATS or all(map(_is_small, operand.flat)) else None
     return OPS[function].exact if function in OPS else None
 
 
 EXACT = frozenset(n for n, op in OPS.items() if op.exact) | with_trait("order") | {_CAST}
-"""Operators whose own definition, with its order and its signs, is what is evaluated here."""
+"""Operators whose own definition, with its order and its signs, is evaluated here."""
 
 
 class RationalDomain:
-    """Python integers and fractions in object arrays."""
+    """The domain of Python integers and fractions in object arrays."""
 
     name = "rationals"
 
@@ -79,25 +79,25 @@ class RationalDomain:
         self.seed = seed
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Numbers of both signs; ties and zeros, fractions, or large ones, as the seed says."""
+        """Draw numbers of both signs: ties and zeros, fractions, or large ones, by the seed."""
         most = (3, _MOST_SIXTHS, 2000)[self.seed % 3]
         drawn = rng.integers(-most, most + 1, size=shape)
         return np.asarray(_SIXTHS[drawn + most] if most == _MOST_SIXTHS else drawn, dtype=object)
 
     def add(self, a: Array, b: Array) -> Array:
-        """Elementwise sum."""
+        """Return the elementwise sum."""
         return np.asarray(a + b, dtype=object)
 
     def sub(self, a: Array, b: Array) -> Array:
-        """Elementwise difference."""
+        """Return the elementwise difference."""
         return np.asarray(a - b, dtype=object)
 
     def mul(self, a: Array, b: Array) -> Array:
-        """Elementwise product."""
+        """Return the elementwise product."""
         return np.asarray(a * b, dtype=object)
 
     def div(self, a: Array, b: Array) -> Array:
-        """Elementwise quotient.
+        """Return the elementwise quotient.
 
         Raises:
             ZeroDivisionError: a divisor is 0; draw other values.
@@ -105,7 +105,7 @@ class RationalDomain:
         return np.asarray(a * _map(_inverse, b), dtype=object)
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """Matrix product over the last two axes."""
+        """Return the matrix product over the last two axes."""
         return np.asarray(np.matmul(a, b), dtype=object)
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
@@ -113,15 +113,15 @@ class RationalDomain:
         return np.asarray(np.sum(a, axis=axes, keepdims=True), dtype=object)
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Greatest element over ``axes``, which are kept."""
+        """Return the greatest element over ``axes``, which are kept."""
         return np.asarray(np.max(a, axis=axes, keepdims=True), dtype=object)
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:
-        """``a`` where the condition holds, else ``b``."""
+        """Return ``a`` where the condition holds, else ``b``."""
         return np.where(condition, a, b)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """The function itself where it is exact, else a random function of its arguments.
+        """Apply the function itself where it is exact, else a random function of its arguments.
 
         A cast to floating point rounds, so it is a random function, too.
         """
@@ -136,12 +136,12 @@ class RationalDomain:
         return _map(lambda *values: _hashed(text, values), *operands)
 
     def constant(self, value: float, like: Array) -> Array:
-        """The rational that the literal is."""
+        """Return the rational that a literal is."""
         return np.asarray(_whole(_rational(value)), dtype=object)
 
 
 def _map(function: Callable[..., Any], *operands: Array) -> Array:
-    """Elementwise."""
+    """Apply a function elementwise."""
     return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
 
 

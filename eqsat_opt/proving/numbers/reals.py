@@ -1,9 +1,9 @@
-"""Checks a rule in double precision: where its left side is a number, its right side is the same.
+"""The check in double precision: where a left side is a number, the right side is the same.
 
-Exact domains have no order, or draw few values, and do not tell where a side is undefined. Real
-numbers do, so a rule that an exact method accepts is evaluated here as well, at values that are not
-integers and at several scales. It is refuted if the sides differ by more than rounding explains.
-Rounding is bounded by the greatest intermediate magnitude, because sums cancel.
+Exact domains have no order, or draw few values, and cannot show where a side is undefined. Real
+numbers can, so a rule that an exact method accepts is evaluated here as well, at values that are
+not integers and at several scales. It is refuted if the sides differ by more than rounding
+explains. Rounding is bounded by the greatest intermediate magnitude, because sums cancel.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ __all__ = ["DRAWS", "MeasuredDomain", "RealNumbers", "literals"]
 _RELATIVE = 2e-7
 """Difference of two results, relative to the greatest of them, that rounding may explain."""
 _CANCELLED = 1e-10
-"""The same relative to the greatest magnitude on the way."""
+"""Difference that rounding may explain, relative to the greatest intermediate magnitude."""
 _LARGEST_LITERAL = 1e37
-"""The neighbours of literals up to this are in the range of single precision."""
+"""Largest literal whose neighbours are in the range of single precision."""
 _BESIDE = 0.75
-"""Share of the values beside literals where some are."""
+"""Share of the values that are beside literals, in draws with such values."""
 _POLES = frozenset({"Pow", "Log"})
 """Functions that are infinite at a finite argument."""
 _LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 class MeasuredDomain(FloatDomain):
-    """IEEE arithmetic that remembers how large numbers became.
+    """IEEE arithmetic that records how large numbers became.
 
     Attributes:
         greatest: magnitude of all finite results so far.
@@ -50,18 +50,18 @@ class MeasuredDomain(FloatDomain):
     """
 
     def __init__(self, seed: int = 0) -> None:
-        """``seed`` has no effect; it is there because other number domains need one."""
+        """Accept a seed, which has no effect, because other number domains need one."""
         self.restart(())
 
     def restart(self, operands: Sequence[Array]) -> None:
-        """Forget all results; ``operands`` are the first ones."""
+        """Forget all results, and record ``operands`` as the first ones."""
         self.greatest = 1e-300
         self.left_range = False
         for operand in operands:
             self._measured(operand)
 
     def _measured(self, result: Array, *operands: Array) -> Array:
-        """Note ``result``; without operands it may be infinite."""
+        """Record ``result``, and return it; without operands it may be infinite."""
         if result.dtype.kind == "f" and result.size:
             greatest = float(np.abs(result).max())
             if not math.isfinite(greatest):
@@ -73,23 +73,23 @@ class MeasuredDomain(FloatDomain):
         return result
 
     def add(self, a: Array, b: Array) -> Array:
-        """Elementwise sum."""
+        """Return the elementwise sum."""
         return self._measured(super().add(a, b), a, b)
 
     def sub(self, a: Array, b: Array) -> Array:
-        """Elementwise difference."""
+        """Return the elementwise difference."""
         return self._measured(super().sub(a, b), a, b)
 
     def mul(self, a: Array, b: Array) -> Array:
-        """Elementwise product."""
+        """Return the elementwise product."""
         return self._measured(super().mul(a, b), a, b)
 
     def div(self, a: Array, b: Array) -> Array:
-        """Elementwise quotient."""
+        """Return the elementwise quotient."""
         return self._measured(super().div(a, b))
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """Matrix product over the last two axes."""
+        """Return the matrix product over the last two axes."""
         return self._measured(super().matmul(a, b), a, b)
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
@@ -97,7 +97,7 @@ class MeasuredDomain(FloatDomain):
         return self._measured(super().sum(a, axes), a)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """A scalar function by operator name."""
+        """Apply a scalar function, given by its operator name."""
         result = super().apply(function, attrs, *operands)
         if "vanishing" in OPS[function].traits:
             self.left_range = self.left_range or bool((np.abs(result) < _LEAST_NORMAL).any())
@@ -105,7 +105,7 @@ class MeasuredDomain(FloatDomain):
 
 
 _HALVES = (-2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
-"""Exponents that keep, lose or ask for a sign."""
+"""Exponents that keep, lose or require a sign."""
 
 
 def _mixed(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -126,17 +126,17 @@ _FILLS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
     partial(_scaled, 400.0),
 )  # fmt: skip
 DRAWS = len(_FILLS) + 1
-"""Kinds of values: at several scales, and beside literals."""
+"""Number of kinds of values: at several scales, and beside literals."""
 _LARGE = (DRAWS - 2, DRAWS - 1)
-"""Those of these kinds at which an exponential may overflow, whatever the rule."""
+"""The kinds of values at which an exponential may overflow, whatever the rule."""
 
 
 @dataclass(frozen=True)
 class RealNumbers:
-    """Double precision at one kind of values, which refutes and never accepts.
+    """Double precision at one kind of values, which can refute but never accept.
 
     Attributes:
-        seed: which kind, modulo :data:`DRAWS`.
+        seed: kind of values, modulo :data:`DRAWS`.
         literals: numbers that occur in the rule.
     """
 
@@ -151,7 +151,7 @@ class RealNumbers:
         return MeasuredDomain()
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Values of the kind that this domain's own seed selects, none of them 0."""
+        """Draw values of the kind that this domain's own seed selects, none of them 0."""
         kind = self.seed % DRAWS
         fill = _FILLS[kind % len(_FILLS)]
         if kind == len(_FILLS):
@@ -164,13 +164,16 @@ class RealNumbers:
         return values
 
     def compared(self, left: Array) -> npt.NDArray[np.bool_]:
-        """Elements of a left side that are numbers, unless one left the range on the way."""
+        """Return the elements of a left side that are numbers.
+
+        Where an intermediate result left the range at large values, no element counts.
+        """
         if self.domain.left_range and self.seed % DRAWS in _LARGE:
             return np.zeros(left.shape, dtype=bool)
         return np.asarray(np.isfinite(left))
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that are numbers on the left, and not the same on the right."""
+        """Return the elements that are numbers on the left, and not the same on the right."""
         compared = self.compared(left)
         left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
         scale = float(np.max(np.abs(left), initial=0.0, where=compared))
@@ -179,7 +182,7 @@ class RealNumbers:
 
 
 def literals(rule: Rule) -> tuple[float, ...]:
-    """Numbers that stand for values in a rule, such as bounds and addends, apart from 0."""
+    """Return the real numbers in the attributes of a rule, such as bounds and addends, except 0."""
     found: dict[float, None] = {}
     for term in applied(rule.roots):
         if term.op == MAP:

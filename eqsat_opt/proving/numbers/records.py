@@ -1,6 +1,6 @@
 """Numbers with bounds on their rounding errors, stored apart from the arrays that operators move.
 
-An array holds codes of records, so operators that move data work on them unchanged.
+An array holds codes of records, so operators that move data work on it unchanged.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["Bounded", "Records", "Rows"]
 Rows: TypeAlias = npt.NDArray[np.float64]
 """One row per element and one column per draw."""
 _RECORDS = 1 << 40
-"""Codes from here on are records; a smaller integer, such as a pad or a count, is that number."""
+"""Least code of a record; a smaller integer, such as a pad or a count, is a number itself."""
 _FIRST = 256
-"""Records that there is room for at first."""
+"""Number of records that there is room for at first."""
 _LOWEST = np.iinfo(np.int64).min
 """The number with which a max pool pads integers."""
 
@@ -31,13 +31,13 @@ class Bounded:
     """Numbers with bounds on their rounding errors: one row per element, one column per draw.
 
     Attributes:
-        value: as computed in the element type, held in double precision.
-        error: inherited by the terms of a sum that is open, from before it.
-        terms: their number; 0 for a constant 0, 1 for what is not a sum.
-        total, largest: sum of their magnitudes, and the greatest one.
-        left: whether an intermediate result was too large for the element type, or a divisor was
-            0 because it was too small for it, or a root was taken of minus infinity.
-        spread: whether an infinity went through a product, where others may make it NaN.
+        value: number as computed in the element type, held in double precision.
+        error: error that the terms of an open sum had before they were added.
+        terms: number of terms; 0 for a constant 0, 1 for another number that is no sum.
+        total, largest: sum of the terms' magnitudes, and the greatest magnitude.
+        left: whether an intermediate result was too large for the element type, or a divisor was 0
+            because it was too small for that type, or a root of minus infinity was taken.
+        spread: whether an infinity went through a product, where other factors may make it NaN.
     """
 
     value: Rows
@@ -56,11 +56,11 @@ class Bounded:
         )  # fmt: skip
 
     def map(self, function: Any) -> Bounded:
-        """The same function of every part."""
+        """Apply a function to every part."""
         return Bounded(*map(function, self.parts))
 
     def closed(self, roundoff: Rows) -> Rows:
-        """Bound of the whole error, now that the sum is read; a roundoff for each column."""
+        """Return the bound of the whole error of a sum that is read; roundoffs are per column."""
         once = roundoff * np.abs(self.value)
         often = roundoff * (self.terms - 1.0) * self.total
         rounding = np.where(self.terms <= 1, 0.0, np.where(self.terms == 2, once, often))
@@ -70,14 +70,14 @@ class Bounded:
 
 
 class Records:
-    """Numbers of an element type by code; they are only added."""
+    """A table of numbers of one element type, by code; numbers are added and never removed."""
 
     def __init__(self, dtype: str, draws: int) -> None:
-        """Hold none yet.
+        """Start with an empty table.
 
         Args:
-            dtype: of floating point.
-            draws: columns.
+            dtype: an element type of floating point.
+            draws: number of columns.
         """
         self._dtype = np.dtype(dtype)
         self._draws = draws
@@ -93,14 +93,14 @@ class Records:
         return Bounded(value, error, terms, total, largest=largest, left=left, spread=spread)
 
     def _grow(self, count: int) -> None:
-        """Make room for so many records in all."""
+        """Make room for ``count`` records in all."""
         larger = self._empty(2 * count)
         for new, old in zip(larger.parts, self._table.parts, strict=True):
             new[: self._count] = old[: self._count]
         self._table, self._codes = larger, np.arange(2 * count, dtype=np.int64)
 
     def stored(self, rows: Bounded, shape: tuple[int, ...]) -> Array:
-        """Codes of an array of new records; the draws are the last axis of ``rows``."""
+        """Store new records, the draws as the last axis of ``rows``, and return their codes."""
         start, end = self._count, self._count + math.prod(shape)
         if end > len(self._codes):
             self._grow(end)
@@ -110,7 +110,7 @@ class Records:
         return self._codes[start:end].reshape(shape) + _RECORDS
 
     def exactly(self, value: Array) -> Bounded:
-        """Records of numbers without an error; the draws are the last axis."""
+        """Return records of numbers without an error; the draws are the last axis."""
         value = np.asarray(value, np.float64)
         size = np.abs(value)
         zero = np.zeros_like(value)
@@ -126,7 +126,7 @@ class Records:
         )
 
     def rows(self, codes: Array) -> Bounded:
-        """The records of an array of codes, the draws as the last axis."""
+        """Return the records of an array of codes; the draws are the last axis."""
         codes = codes.astype(np.int64, copy=False)
         plain = codes < _RECORDS
         if plain.any():
@@ -136,7 +136,7 @@ class Records:
         places = codes - _RECORDS
         shape, first = (*codes.shape, self._draws), int(places.flat[0]) if places.size else 0
         in_order = self._codes[first : first + places.size]
-        if np.array_equal(places.ravel(), in_order):  # as most results are read, nothing is copied
+        if np.array_equal(places.ravel(), in_order):  # the usual case, in which nothing is copied
             return self._table.map(lambda part: part[first : first + places.size].reshape(shape))
         return self._table.map(lambda part: part[places])
 
@@ -147,6 +147,6 @@ class Records:
         return self._numbers[number]
 
     def rounded(self, value: Array) -> Rows:
-        """In the element type."""
+        """Round numbers to the element type, and hold them in double precision."""
         with np.errstate(all="ignore"):
             return np.asarray(value).astype(self._dtype).astype(np.float64)

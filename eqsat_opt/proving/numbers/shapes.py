@@ -18,24 +18,24 @@ from eqsat_opt.ir.ops import AttrMap
 __all__ = ["SHAPED"]
 
 _HALVINGS = 5
-"""Of the interval between two integers; within what is left a function is linear."""
+"""Halvings of the interval between two integers; on each last part a function is linear."""
 _INFINITE = float("inf")
 _NO_NUMBER = float("nan")
 
 
 Shaped: TypeAlias = "Callable[[Any, AttrMap, int], Any]"
-"""Of a number, attributes, and the seed that says which of the functions of that shape it is."""
+"""A function of a number, of attributes, and of a seed that selects one of the functions."""
 
 
 @lru_cache(maxsize=1 << 14)
 def _share(key: str, place: Fraction | int) -> Fraction:
-    """A random number between 1/8 and 3/8."""
+    """Return a random number between 1/8 and 3/8."""
     digest = hashlib.blake2b(f"{key} {place}".encode(), digest_size=2).digest()
     return Fraction(1, 8) + Fraction(int.from_bytes(digest, "little") % 251, 1004)
 
 
 def _increasing(x: Any, key: str) -> Any:
-    """0 at 0, and increasing from there; slopes are below 10."""
+    """Evaluate a function on numbers from 0 on: 0 at 0, and increasing with slopes below 10."""
     if x == _INFINITE:
         return x
     low = x // 1
@@ -54,7 +54,7 @@ def _increasing(x: Any, key: str) -> Any:
 
 
 def _squashed(x: Any, key: str) -> Any:
-    """Increasing, odd, between -1 and 1."""
+    """Evaluate an increasing, odd function between -1 and 1."""
     if x < 0:
         return -_squashed(-x, key)
     value = _increasing(x, key)
@@ -62,19 +62,25 @@ def _squashed(x: Any, key: str) -> Any:
 
 
 def _wave(x: Any, key: str) -> Any:
-    """Between -1 and 1."""
+    """Evaluate a random function between -1 and 1."""
     return 4 * (2 * _share(key, Fraction(x)) - Fraction(1, 2)) if abs(x) < _INFINITE else _NO_NUMBER
 
 
 def _exponential(x: Any, seed: int) -> Any:
-    """Increasing, positive, 1 at 0; the value at -x is the inverse of that at x."""
+    """Evaluate an increasing, positive function that is 1 at 0.
+
+    The value at -x is the inverse of that at x.
+    """
     if x < 0:
         return 1 / _exponential(-x, seed)
     return 1 + _increasing(x, f"Exp{seed}")
 
 
 def _logarithm(x: Any, seed: int) -> Any:
-    """Increasing, minus infinity at 0, 0 at 1; at 1/x the opposite of what it is at x."""
+    """Evaluate an increasing function that is minus infinity at 0, and 0 at 1.
+
+    The value at 1/x is the negative of that at x.
+    """
     if x <= 0:
         return _NO_NUMBER if x < 0 else -_INFINITE
     return _increasing(x - 1, f"Log{seed}") if x >= 1 else -_logarithm(1 / Fraction(x), seed)
@@ -85,12 +91,12 @@ def _root(x: Any, seed: int) -> Any:
 
 
 def _softplus(x: Any, seed: int) -> Any:
-    """Increasing and positive; x is added from -x to x."""
+    """Evaluate an increasing, positive function with f(x) = f(-x) + x."""
     return max(x, 0) + 1 / (1 + _increasing(abs(x), f"Softplus{seed}") / 10)
 
 
 def _sigmoid(x: Any, seed: int) -> Any:
-    """Increasing, between 0 and 1, symmetric about 1/2."""
+    """Evaluate an increasing function between 0 and 1 that is symmetric about 1/2."""
     return (1 + _squashed(x, f"Sigmoid{seed}")) / 2
 
 
@@ -129,7 +135,7 @@ _FUNCTIONS: dict[str, Shaped] = {
 
 
 def _of_numbers(function: Shaped) -> Shaped:
-    """Without a value where the argument has none."""
+    """Extend a function to NaN, which it then returns."""
     return lambda x, attrs, seed: function(x, attrs, seed) if x == x else x
 
 

@@ -1,9 +1,9 @@
-"""Whether both sides of a rule compute each element by the same operations in the same order.
+"""The check that both sides of a rule compute each element by the same operations in order.
 
 An element is the code of a term: of a variable's element at first, then of an operation and the
-codes of what it is applied to. The codes of a sum depend on the order of its terms. So where both
-sides have the same codes they are one computation, and have the same value whatever the numbers
-are: no kind of numbers has to be drawn for it. Nothing follows where they differ.
+codes of its operands. The codes of a sum depend on the order of its terms. So where both sides have
+the same codes they are the same computation, and have the same value whatever the numbers are: no
+numbers have to be drawn. Nothing follows where the codes differ.
 
 Codes are random numbers of 64 bits, so those of two different terms hardly ever agree.
 """
@@ -25,9 +25,9 @@ from eqsat_opt.rules.bindings import Bindings
 __all__ = ["OPAQUE", "TermDomain", "computes_alike"]
 
 OPAQUE = frozenset({"Cast", "Gather", "ReduceMin", "ReduceProd"}) | with_trait("sorting")
-"""Operators that read numbers themselves, without asking the domain."""
+"""Operators that read numbers themselves, without the domain."""
 _PLAIN = 1 << 40
-"""Whole numbers below this are their own codes, as operators pad with them."""
+"""Bound on the whole numbers that are their own codes, because operators pad with them."""
 _FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _HALF, _REST = np.uint64(32), np.uint64(29)
 
@@ -39,7 +39,7 @@ def _key(text: str) -> np.uint64:
 
 
 def _mixed(key: np.uint64, codes: Array) -> Array:
-    """A random function, chosen by the key; of numbers that operators made, too."""
+    """Apply a random function, chosen by the key, to codes or to numbers that operators made."""
     mixed = codes.astype(np.int64, copy=False).view(np.uint64) ^ key
     for factor, shift in zip(_FACTORS, (_HALF, _REST), strict=True):
         mixed = mixed * factor
@@ -48,7 +48,7 @@ def _mixed(key: np.uint64, codes: Array) -> Array:
 
 
 def _coded(text: str, *operands: Array) -> Array:
-    """The code of an operation on some operands in order."""
+    """Return the code of an operation on some operands in order."""
     key, code = _key(text), np.asarray(0)
     for operand in operands:
         code = _mixed(key, code ^ operand.astype(np.int64, copy=False))
@@ -56,37 +56,37 @@ def _coded(text: str, *operands: Array) -> Array:
 
 
 class TermDomain:
-    """Codes of terms as numbers."""
+    """The number domain whose numbers are codes of terms."""
 
     def __init__(self, name: str = FLOAT.name) -> None:
-        """As operators compute in the domains of that name."""
+        """Take the name of the domain in which operators compute."""
         self.name = name
 
     def variable(self, name: str, shape: tuple[int, ...]) -> Array:
-        """The elements of an operand."""
+        """Return the codes of the elements of an operand."""
         places = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
         return _mixed(_key(f"element of {name}"), places)
 
     def add(self, a: Array, b: Array) -> Array:
-        """Elementwise sum, of which the operands may be exchanged."""
+        """Add elementwise; the operands may be exchanged."""
         key = _key("Add")
         return _mixed(key, _mixed(key, a) + _mixed(key, b))
 
     def sub(self, a: Array, b: Array) -> Array:
-        """Elementwise difference."""
+        """Subtract elementwise."""
         return _coded("Sub", a, b)
 
     def mul(self, a: Array, b: Array) -> Array:
-        """Elementwise product, of which the operands may be exchanged."""
+        """Multiply elementwise; the operands may be exchanged."""
         key = _key("Mul")
         return np.asarray(_mixed(key, a) * _mixed(key, b))
 
     def div(self, a: Array, b: Array) -> Array:
-        """Elementwise quotient."""
+        """Divide elementwise."""
         return _coded("Div", a, b)
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """The sums of :meth:`mul` over the last axis and the one before."""
+        """Return the matrix product: sums of :meth:`mul` over the last axis and the one before."""
         count = a.shape[-1]
         if count == 1:
             product = self.mul(a, b if b.ndim > 1 else b[:, None])
@@ -97,15 +97,15 @@ class TermDomain:
         return _mixed(_key(f"sum of {count}"), np.asarray(np.matmul(_mixed(key, a), right)))
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Sum over ``axes``, which are kept; of one term, that term."""
+        """Sum over ``axes``, which are kept; a sum of one term is that term."""
         return self._folded("sum", a, axes)
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Greatest element over ``axes``, which are kept; of one element, that element."""
+        """Return the maximum over ``axes``, which are kept; that of one element is the element."""
         return self._folded("maximum", a, axes)
 
     def _folded(self, function: str, a: Array, axes: tuple[int, ...]) -> Array:
-        """A function of the elements along some axes, in the order in which they stand there."""
+        """Apply a function to the elements along some axes, in the order of those axes."""
         folded = sorted(axis % a.ndim for axis in axes)
         count = math.prod(a.shape[axis] for axis in folded)
         if count == 1:
@@ -117,18 +117,22 @@ class TermDomain:
         return _mixed(_key(f"{function} of {count}"), np.asarray(weighted)).reshape(shape)
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:
-        """One of both."""
+        """Choose between two operands by a condition."""
         return _coded("Where", condition, a, b)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """The function with its attributes; a random one, as of a field, has operands in order."""
+        """Apply a function with its attributes.
+
+        The two operands of a commutative function may be exchanged in floating point. In a field
+        such a function is a random one, whose operands have an order.
+        """
         if self.name == FLOAT.name and len(operands) == 2 and OPS[function].commutative:
             a, b = operands
             operands = np.minimum(a, b), np.maximum(a, b)
         return _coded(f"{function}{sorted(attrs.items())}" if attrs else function, *operands)
 
     def constant(self, value: float, like: Array) -> Array:
-        """A number, which may be -0, infinite or NaN."""
+        """Return the code of a number, which may be -0, infinite or NaN."""
         del like
         if abs(value) < _PLAIN and value == int(value) and str(value) != "-0.0":
             return np.asarray(int(value), dtype=np.int64)
@@ -137,18 +141,18 @@ class TermDomain:
 
 @lru_cache(maxsize=64)
 def _weights(function: str, count: int) -> Array:
-    """A factor for each of the elements that a function folds, by their places."""
+    """Return a factor for each of the elements that a function folds, by position."""
     return _mixed(_key(f"place in {function}"), np.arange(count))
 
 
 def computes_alike(sides: Program, bindings: Bindings, name: str) -> bool:
-    """Whether both sides of every root are the same terms at an instance.
+    """Return whether both sides of every root are the same terms at an instance.
 
     Args:
-        sides: the program of the instance, which remembers the answer.
-        bindings: its types. Where numbers of several types meet, one operation is several, and
-            nothing is told.
-        name: of the domains in question; operators compute in another way in floating point.
+        sides: program of the instance, which caches the answer.
+        bindings: types of the instance. Where numbers of several types meet, one operation may be
+            several, so the answer is ``False``.
+        name: name of the domain in question; operators compute in another way in floating point.
     """
     kind = name if name == FLOAT.name else "exact"
     if kind not in sides.alike:

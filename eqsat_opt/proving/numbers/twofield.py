@@ -1,13 +1,13 @@
 """Two prime fields at once: exponentials, roots and powers as the homomorphisms they are.
 
 A number is carried modulo p and modulo q with p = 2q + 1, both prime. The squares modulo p form a
-group of order q, which stands for the positive numbers: exp(x) is g to the power of x modulo q, and
+group of order q, which represents the positive numbers: exp(x) is g to the power of x modulo q, and
 a square root, or a power with a rational exponent, is unique in it. A logarithm is known modulo q
-only, where it is a homomorphism, too. Mirage introduced the method
-for exponentials (Wu et al., OSDI 2025). What is not defined (the root of a non-square, a second
-exponential on one path, a quotient by 0) is carried along as undefined and not compared.
+only, where it is a homomorphism, too. Mirage introduced the method for exponentials (Wu et al.,
+OSDI 2025). An undefined number (the root of a non-square, a second exponential on one path, a
+quotient by 0) is carried along as undefined and not compared.
 
-Literals of a rule are rounded; here they are what they were rounded from, so that
+Literals of a rule are rounded. Here they are the numbers that they were rounded from, so that
 0.7071067811865476 squared is 1/2 (:mod:`eqsat_opt.proving.numbers.literals`).
 """
 
@@ -34,13 +34,13 @@ ORDER = 1_073_735_879
 LOGARITHMIC_ORDER = 335_999
 """A q whose discrete logarithms fit into a table."""
 _SMOOTH = (2, 3, 5, 7)
-"""Squares in both fields, so that the roots of their products and quotients exist in both."""
+"""Primes that are squares in both fields, so that roots of their products and quotients exist."""
 _BITS = 31
 _UNDEFINED = (1 << _BITS) - 1
 _SMALL = 64
-"""Exponents up to this are powers of any number, not only of squares."""
+"""Bound on the exponents with which any number, not only a square, has a power."""
 _FEW = 16
-"""Elements up to which Python's own powers are faster than NumPy's."""
+"""Most elements for which Python's own powers are faster than NumPy's."""
 _LOGARITHMS = frozenset({"Log", "Softplus"})
 _FUNCTIONS = _LOGARITHMS | {
     "Exp", "Sqrt", "Pow", "Sigmoid", "Tanh", "Mish", "Gelu", "Swish", "Erf", "Sin", "Cos",
@@ -55,7 +55,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Pair:
-    """Residues modulo p and q, and where they are undefined, each for itself."""
+    """Residues modulo p and q, and where each of the two is undefined."""
 
     p: Integers
     q: Integers
@@ -64,7 +64,7 @@ class _Pair:
 
 
 def _powers(base: Integers, exponent: Integers, modulus: int) -> Integers:
-    """Elementwise base to the exponent: one by one where they are few, else by squaring."""
+    """Raise elementwise to a power: one by one where elements are few, else by squaring."""
     if max(base.size, exponent.size) <= _FEW:
         pairs = np.broadcast(base, exponent)
         powers = [pow(int(b), int(e), modulus) for b, e in pairs]
@@ -78,7 +78,7 @@ def _powers(base: Integers, exponent: Integers, modulus: int) -> Integers:
 
 
 class TwoFieldDomain:
-    """Pairs of residues, packed into one integer; other functions are random ones."""
+    """Pairs of residues, packed into one integer; functions that are not modelled are random."""
 
     name = "two fields"
 
@@ -86,8 +86,8 @@ class TwoFieldDomain:
         """Choose the base of the exponential by the seed.
 
         Args:
-            seed: of the base and of random functions.
-            order: q; :data:`LOGARITHMIC_ORDER` for terms with logarithms.
+            seed: seed of the base and of random functions.
+            order: the prime q; :data:`LOGARITHMIC_ORDER` for terms with logarithms.
         """
         self.seed = seed
         self.prime = order
@@ -97,9 +97,10 @@ class TwoFieldDomain:
         self._base = np.asarray(pow(drawn, 2, self._p.prime), dtype=np.int64)
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Independent residues in both fields; modulo p squares, which stand for positive numbers.
+        """Draw independent residues in both fields; modulo p they are squares or negated squares.
 
-        Half of the elements are negated, so that nothing holds for positive numbers only.
+        Squares represent positive numbers. Half of the elements are negated, so that nothing holds
+        for positive numbers only.
         """
         root = self._p.random(rng, shape)
         square = self._p.mul(root, root)
@@ -108,7 +109,11 @@ class TwoFieldDomain:
         return self._defined(p, q)
 
     def _unpack(self, packed: Array) -> _Pair:
-        """The high bits hold q - p, so that a plain small integer is itself in both fields."""
+        """Unpack pairs of residues.
+
+        The high bits hold the difference of the residues modulo q and p, so that a plain small
+        integer is itself in both fields.
+        """
         packed = packed.astype(np.int64)
         low, high = packed & _UNDEFINED, packed >> _BITS
         no_p, no_q = low == _UNDEFINED, high == _UNDEFINED
@@ -127,12 +132,12 @@ class TwoFieldDomain:
         return self._pack(_Pair(p, q, no, no))
 
     def comparable(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Where both are known modulo the same prime."""
+        """Return where both operands are known modulo the same prime."""
         a, b = self._unpack(left), self._unpack(right)
         return np.asarray(~(a.no_p | b.no_p) | ~(a.no_q | b.no_q))
 
     def same(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Where both are equal, as far as both are defined."""
+        """Return where both operands are equal, as far as both are defined."""
         a, b = self._unpack(left), self._unpack(right)
         equal_p = (a.p == b.p) | a.no_p | b.no_p
         return np.asarray(equal_p & ((a.q == b.q) | a.no_q | b.no_q))
@@ -143,19 +148,19 @@ class TwoFieldDomain:
         return self._pack(_Pair(p, q, x.no_p | y.no_p, x.no_q | y.no_q))
 
     def add(self, a: Array, b: Array) -> Array:
-        """Elementwise sum."""
+        """Return the elementwise sum."""
         return self._both("add", a, b)
 
     def sub(self, a: Array, b: Array) -> Array:
-        """Elementwise difference."""
+        """Return the elementwise difference."""
         return self._both("sub", a, b)
 
     def mul(self, a: Array, b: Array) -> Array:
-        """Elementwise product."""
+        """Return the elementwise product."""
         return self._both("mul", a, b)
 
     def div(self, a: Array, b: Array) -> Array:
-        """Elementwise quotient, undefined by 0."""
+        """Return the elementwise quotient, which is undefined for a divisor of 0."""
         x, y = self._unpack(a), self._unpack(b)
         nothing = (y.p == 0) & ~y.no_p
         no_p, no_q = y.no_p | nothing, y.no_q | (y.q == 0) | nothing
@@ -163,7 +168,7 @@ class TwoFieldDomain:
         return self._pack(_Pair(p, q, x.no_p | no_p, x.no_q | no_q))
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """Matrix product over the last two axes; one undefined addend spoils the sum."""
+        """Return the matrix product over the last two axes; one undefined addend spoils a sum."""
         x, y = self._unpack(a), self._unpack(b)
         p, q = self._p.matmul(x.p, y.p), self._q.matmul(x.q, y.q)
 
@@ -180,7 +185,7 @@ class TwoFieldDomain:
         return self._pack(_Pair(self._p.sum(x.p, axes), self._q.sum(x.q, axes), no_p, no_q))
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """A random function of the set of elements, whatever their order may be."""
+        """Apply a random function to the set of elements along ``axes``, whatever their order."""
         x = self._unpack(a)
         members = self._p.sum(self._p.apply("Member", {}, x.p), axes)
         spoilt = np.any(x.no_p, axis=axes, keepdims=True)
@@ -189,11 +194,11 @@ class TwoFieldDomain:
         return self._pack(_Pair(p, q, spoilt, spoilt))
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:
-        """``b`` where the condition is 0, else ``a``."""
+        """Return ``b`` where the condition is 0, else ``a``."""
         return np.where(condition, a, b)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """A homomorphism, what is made of one, or a random function."""
+        """Apply a homomorphism, a function that is made of one, or a random function."""
         x = operands[0]
         match function:
             case "Exp":
@@ -232,7 +237,7 @@ class TwoFieldDomain:
         return self._random(function, attrs, *operands)
 
     def _random(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """A random function; of a logarithm, of what is known of it."""
+        """Apply a random function; operands undefined modulo p are read modulo q."""
         parts = [self._unpack(operand) for operand in operands]
         no = np.broadcast_arrays(*(part.no_p & part.no_q for part in parts))
         spoilt = np.logical_or.reduce(no)
@@ -242,7 +247,7 @@ class TwoFieldDomain:
         return self._pack(_Pair(p, q, spoilt, spoilt))
 
     def _magnitude(self, x: Array) -> Array:
-        """The number or its opposite: whichever is a square modulo p."""
+        """Return the number or its negative, whichever is a square modulo p."""
         a = self._unpack(x)
         positive = self._is_square(a.p)
         p = np.where(positive, a.p, (self._p.prime - a.p) % self._p.prime)
@@ -250,7 +255,7 @@ class TwoFieldDomain:
         return self._pack(_Pair(p, q, a.no_p, a.no_q | a.no_p))
 
     def _odd(self, function: str, x: Array) -> Array:
-        """A random function with f(-x) = -f(x)."""
+        """Apply a random function with f(-x) = -f(x)."""
         a = self._unpack(x)
         negative = a.p > self._p.prime // 2
         value = self._p.apply(function, {}, np.where(negative, self._p.prime - a.p, a.p))
@@ -277,7 +282,7 @@ class TwoFieldDomain:
 
     @cached_property
     def _logarithms(self) -> Integers:
-        """Square modulo p to its exponent; other entries are 0."""
+        """Table from a square modulo p to its discrete logarithm; other entries are 0."""
         powers = np.ones(1, dtype=np.int64)
         while powers.size < self.prime:
             factor = pow(int(self._base), powers.size, self._p.prime)
@@ -287,7 +292,7 @@ class TwoFieldDomain:
         return table
 
     def _log(self, x: Array) -> Array:
-        """Defined for squares, modulo q; nothing is known of it modulo p."""
+        """Return the logarithm, which is defined modulo q for squares and unknown modulo p."""
         a = self._unpack(x)
         if self.prime > LOGARITHMIC_ORDER:
             raise ValueError("this order is too large for logarithms")
@@ -296,7 +301,7 @@ class TwoFieldDomain:
         return self._pack(_Pair(np.zeros_like(a.p), self._logarithms[a.p], unknown, undefined))
 
     def _power(self, base: Array, exponent: Array) -> Array:
-        """Any exponent for squares, small integers for every number."""
+        """Raise to a power: squares to any exponent, every other number to small integers."""
         x, e = (self._unpack(np.asarray(o)) for o in np.broadcast_arrays(base, exponent))
         whole = (e.p == e.q) & (e.p < _SMALL) & ~e.no_p & ~e.no_q
         square = whole if whole.all() else self._is_square(x.p)
@@ -306,7 +311,7 @@ class TwoFieldDomain:
         return self._pack(_Pair(p, q, no_p, x.no_q | ~whole))
 
     def constant(self, value: float, like: Array) -> Array:
-        """The residues of the number that a literal is a rounding of."""
+        """Return the residues of the number that a literal was rounded from."""
         if value not in self._constants:
             p, q = (self._residue(value, modulus) for modulus in (self._p.prime, self._q.prime))
             residues = np.asarray(p, dtype=np.int64), np.asarray(q, dtype=np.int64)
@@ -335,5 +340,8 @@ def _is_smooth(number: int) -> bool:
 
 
 def _root(square: int, modulus: int) -> int:
-    """The root that is itself a square, which stands for the positive root; moduli are 3 mod 4."""
+    """Return the root that is itself a square, which represents the positive root.
+
+    Moduli are 3 modulo 4.
+    """
     return pow(square, (modulus + 1) // 4, modulus)

@@ -1,7 +1,7 @@
 """The budget of a proof, counted in work that is the same on every machine.
 
-A limit in seconds would let a busy machine refuse what an idle one proves, and certificates would
-depend on it. So the prover counts what it does: scenarios, steps of simplification, and questions
+A limit in seconds would let a busy machine refuse a rule that an idle one proves, and certificates
+would depend on it. So the prover counts its work: scenarios, steps of simplification, and questions
 to z3 by their length and by the resource units that z3 itself counts.
 """
 
@@ -13,37 +13,37 @@ from typing import Any
 __all__ = ["Budget", "OutOfWork"]
 
 _UNITS_PER_S = 20_000
-"""About what an idle core of 2024 does in a second; it only gives a limit its order of size."""
+"""Approximate work units per second of an idle core of 2024; they only set the scale of limits."""
 _SCENARIOS = 4
 """Limit of all scenarios together, as a multiple of the limit of one."""
 _SCENARIO = 10
 _STEP = 6
 _QUESTION = 10
 _CHARACTERS = 100
-"""Characters of a question per unit."""
+"""Characters of a question that cost one unit."""
 _RESOURCES = 300
-"""Resource units of z3 per unit."""
+"""Resource units of z3 that cost one unit."""
 
 
 class OutOfWork(Exception):
-    """The limit of the proof is reached."""
+    """The error raised when the limit of a proof is reached."""
 
 
 class Budget:
     """The remaining budget of a proof, and its z3 context."""
 
     def __init__(self, nominal_s: float) -> None:
-        """Allow about ``nominal_s`` seconds of work on an idle core for a scenario, and no more.
+        """Allow each scenario about ``nominal_s`` seconds of work on an idle core, and no more.
 
         The scenarios of a rule take similar work: a rule that can be proved is proved quickly in
-        each, and one that cannot is given up at the first scenario without a proof.
+        each, and a rule that cannot is given up at the first scenario without a proof.
         """
         self._limit = int(nominal_s * _UNITS_PER_S)
         self._left, self._total = self._limit, self._limit * _SCENARIOS
 
     @cached_property
     def z3(self) -> Any:
-        """A context of this proof alone: what was asked before changes the steps that z3 takes."""
+        """The z3 context of this proof alone: earlier questions change the steps that z3 takes."""
         import z3
 
         return z3.Context()

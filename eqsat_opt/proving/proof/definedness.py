@@ -1,13 +1,13 @@
-"""Where a side is defined: the demands of inverses, roots and logarithms on their operands.
+"""The definedness of a side: demands of inverses, roots and logarithms on their operands.
 
 The equality of both sides is proved for operands at which all these operations are defined. So
 wherever the left side has a value, every operation of either side must be shown to have one. An
-operation of the left side may be assumed to have one if the left side has no value without it, as
-nothing is claimed where the left side has none. This is not so for an operation behind a condition,
-inside an extremum or under a function that makes a number of an infinity (exp(-1/0) = 0). A pole
-there is accepted only where it is a zero of a polynomial in the operands: such zeros are isolated,
-and what holds next to them holds at them by continuity. A pole of 1 / max(x, 0) is refused, since
-max(x, 0) is 0 for half of all x.
+operation of the left side may be assumed to have one if the left side has no value without it,
+because nothing is claimed where the left side has none. This is not so for an operation in a
+branch, inside an extremum or under a function that maps an infinity to a number (exp(-1/0) = 0). A
+pole there is accepted only where it is a zero of a polynomial in the operands: such zeros are
+isolated, and an equation that holds next to them holds at them by continuity. The pole of 1 /
+max(x, 0) is refused, because max(x, 0) is 0 for half of all x.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _WORDS: dict[Kind, str] = {
 
 
 def undefined(left: Scalar, right: Scalar, rule: Rule, context: Context) -> str | None:
-    """Why ``right`` may be undefined where ``left`` is defined, or ``None`` if it cannot be.
+    """Return why ``right`` may be undefined where ``left`` is defined; ``None`` if it cannot be.
 
-    Both are the same element, of the side that is replaced and of what replaces it.
+    Both are the same element: of the side that is replaced, and of its replacement.
     """
     signs = Signs(context)
     lefts = list(demands(left, Place({}), signs))
@@ -70,7 +70,7 @@ def undefined(left: Scalar, right: Scalar, rule: Rule, context: Context) -> str 
 
 
 def _is_isolated(demand: Demand, signs: Signs) -> bool:
-    """Whether this fails at the zeros of a polynomial only, which is not 0 everywhere."""
+    """Return whether a demand fails only at the zeros of a polynomial that is not 0 everywhere."""
     element = demand.case.element
     looks = [signature(part.factors) for part in element]
     return (
@@ -90,7 +90,7 @@ def _is_plain(factor: Factor, signs: Signs) -> bool:
 
 
 def _conditions(rule: Rule) -> Iterator[Demand]:
-    """Attributes that a condition tells to be other than 0."""
+    """Yield the demands that conditions meet: attributes that are required not to be 0."""
     for condition in rule.when:
         if condition.kind == "!=":
             for one, other in (condition.args, condition.args[::-1]):
@@ -99,7 +99,7 @@ def _conditions(rule: Rule) -> Iterator[Demand]:
 
 
 def _met(demand: Demand, facts: Sequence[Demand], context: Context) -> bool:
-    """Whether a demand follows from others of its kind."""
+    """Return whether a demand follows from others of its kind."""
     cases = [fact.case for fact in facts if fact.kind == demand.kind]
     if _labelled(demand.case) in map(_labelled, cases):
         return True
@@ -109,6 +109,6 @@ def _met(demand: Demand, facts: Sequence[Demand], context: Context) -> bool:
 
 
 def _labelled(case: Case) -> Normal:
-    """The case as a factor, with bound variables named by their order."""
+    """Return the case as a factor, with bound variables named by their order."""
     whole = single(Extremum("max", (case,)))
     return relabelled(whole, {v: Atom(f"bound {i}") for i, v in enumerate(binders(whole))})

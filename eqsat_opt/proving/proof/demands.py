@@ -1,8 +1,8 @@
 """Conditions under which the inverses, roots and logarithms of a term are defined.
 
-A demand is firm where the whole term has no value without it. An operation behind a condition,
-inside an extremum or under a function that makes a number of an infinity (exp(-1/0) = 0) yields
-only soft demands.
+A demand is firm where the whole term has no value without it. An operation in a branch, inside an
+extremum or under a function that maps an infinity to a number (exp(-1/0) = 0) has only soft
+demands.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ __all__ = ["Demand", "Kind", "Place", "Signs", "demands"]
 
 Kind = Literal["nonzero", "nonnegative", "power"]
 Branches = tuple[tuple[Normal, bool], ...]
-"""Conditions, and whether they are true."""
+"""Conditions on elements, and whether each of them is true."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What must hold for an operation to have a value.
+    """A condition for an operation to have a value.
 
     Attributes:
-        kind: of the element of ``case``.
+        kind: required property of the element of ``case``.
         case: the element, for all index points of its domain.
-        firm: whether the whole side has no value where this does not hold.
-        branches: the conditions on elements that it stands behind.
+        firm: whether the whole side has no value where the demand does not hold.
+        branches: conditions on elements under which the operation is evaluated.
     """
 
     kind: Kind
@@ -76,9 +76,10 @@ class Place:
 
     Attributes:
         names: bound variables of the side to fresh ones.
-        bound, where: the index points at which it is reached.
-        pole, root: whether an infinity, or no number at all, here makes the side undefined.
-        branches: the conditions on elements that it is behind.
+        bound, where: index points at which the operation is reached.
+        pole, root: whether an infinity, or no number at all, at this place makes the side
+            undefined.
+        branches: conditions on elements under which the operation is evaluated.
     """
 
     names: Mapping[Atom, Poly]
@@ -89,17 +90,17 @@ class Place:
     branches: Branches = ()
 
     def inside(self) -> Place:
-        """In an extremum or under a function: nothing follows from it."""
+        """Return this place inside an extremum or a function, where all demands are soft."""
         return replace(self, pole=False, root=False)
 
     def asking(self, kind: Kind, element: Normal) -> Demand:
-        """What an operation here asks of its operand."""
+        """Return the demand of an operation at this place on its operand."""
         firm = self.pole if kind == "nonzero" else self.root
         return Demand(kind, Case(self.bound, self.where, element), firm, self.branches)
 
 
 class Signs:
-    """Signs of terms under what is known of the sizes."""
+    """Signs of terms under the assumptions on sizes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -124,7 +125,7 @@ class Signs:
 
 
 def demands(term: Scalar, place: Place, signs: Signs) -> Iterator[Demand]:
-    """The demands of all operations of a term that are not known to hold."""
+    """Yield the demands of all operations of a term, except those that are known to hold."""
     match term:
         case Plus(parts) | Times(parts):
             for part in parts:
@@ -166,7 +167,7 @@ def _of_call(call: Call, place: Place, signs: Signs) -> Iterator[Demand]:
             inner = place
             yield from _of_power(call.args[0], Fraction(1, 2), place, signs)
         case "Log":
-            # A logarithm has a value where an inverse root has.
+            # A logarithm has a value wherever an inverse root has one.
             inner = replace(place, pole=False)
             yield from _of_power(call.args[0], Fraction(-1, 2), place, signs)
         case "Exp" | "Erf":
@@ -201,7 +202,7 @@ def _of_choice(call: Call, inner: Place, place: Place, signs: Signs) -> Iterator
 
 
 def _of_power(base: Scalar, exponent: Fraction, place: Place, signs: Signs) -> Iterator[Demand]:
-    """What a power asks of its base, factor by factor."""
+    """Yield the demands of a power on its base, factor by factor."""
     known = signs.of(base, place.names)
     rooted = exponent.denominator != 1 and known is Range.ANY
     inverted = exponent < 0 and known is not Range.POSITIVE
@@ -223,7 +224,7 @@ def _is_product(sum_: Normal) -> bool:
 
 
 def _to_be_nonzero(base: Normal, signs: Signs) -> Iterator[Normal]:
-    """What must not be 0 for ``base`` not to be."""
+    """Yield the sums that must not be 0 so that ``base`` is not 0."""
     if is_positive(base, signs.positive) or is_positive(negative(base), signs.positive):
         return
     if not _is_product(base):
@@ -246,7 +247,10 @@ def _is_never_zero(factor: Factor, signs: Signs) -> bool:
 
 
 def _to_be_nonnegative(base: Normal, signs: Signs) -> Iterator[Normal]:
-    """What must not be negative for ``base`` not to be: its odd factors of unknown sign."""
+    """Yield a sum that must not be negative so that ``base`` is not negative.
+
+    For a product, it is the product of its odd factors of unknown sign.
+    """
     if is_positive(base, signs.positive):
         return
     if not _is_product(base):
@@ -267,7 +271,7 @@ def _to_be_nonnegative(base: Normal, signs: Signs) -> Iterator[Normal]:
 
 
 def _is_even(factor: Factor) -> bool:
-    """Whether a factor is a root or an even power, which are not negative."""
+    """Return whether a factor is a root or an even power, which are not negative."""
     if not isinstance(factor, Power):
         return False
     return factor.exponent.denominator != 1 or factor.exponent.numerator % 2 == 0

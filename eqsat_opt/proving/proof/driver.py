@@ -1,4 +1,4 @@
-"""Prove a rule for all sizes."""
+"""The proof of a rule for all sizes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Status = Literal["proven", "unknown", "unsupported"]
 _SYMBOLIC = ("strides", "pads", "dilations", "kernel", "group")
 _TRIES = 12
 _LEAST_RANK = 3
-"""Ranks up to this are always tried, even where lower ones would be enough."""
+"""Rank up to which all ranks are tried, even where lower ones would suffice."""
 LIMIT_S = 3.0
-"""Work that a scenario may take, as seconds of an idle core."""
+"""Limit on the work on a scenario, as seconds of an idle core."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Proof:
 
     Attributes:
         status: ``proven``, ``unknown`` (no proof was found, which refutes nothing) or
-            ``unsupported`` (an operator or attribute has no index semantics, or what is proved at
-            a few ranks and over real numbers would say too little).
+            ``unsupported`` (an operator or attribute has no index semantics, or a proof at a few
+            ranks and over real numbers would show too little).
         reason: why there is no proof; empty where there is one.
-        scope: what a proof covers, in words.
-        scenarios: combinations of ranks, axes and flags that were proved.
-        time_s: processor time that it took.
+        scope: description of the cases that the proof covers.
+        scenarios: number of combinations of ranks, axes and flags that were proved.
+        time_s: processor time that the prover took.
     """
 
     status: Status
@@ -79,24 +79,28 @@ class _Attempt:
 def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
     """Prove that both sides of ``rule`` agree at all sizes, over the real numbers.
 
-    Assumed are the conditions of the rule, that both sides are well typed, and that their types are
-    equal, which every reader of a rule checks before it applies one; extents are at least 1. One
-    proof serves both directions. Nonlinear functions are unknown functions, except that Relu, Max,
-    Min and max pools are extrema, exp(a + b) = exp(a) exp(b), the error function is odd, sigmoids,
-    gates and clips are made of these, and roots, powers, logarithms and quotients combine where
-    both sides are defined. Where the side that is replaced has no value (a pole, the root of a
-    negative number) nothing is claimed; where it has one the other side is shown to have one too,
-    save at single poles of what a branch, an extremum or a function hides. Overflow of floating
-    point is left out; rules that whole numbers could wrap around or be rounded in are not proved
-    (:mod:`~eqsat_opt.proving.proof.elements`), nor those of which the ranks that are tried do
-    not tell of others (:mod:`~eqsat_opt.proving.proof.axes.reach`). Float literals stand for the
-    numbers that they were rounded from, and constants that are near a target for the target.
+    The proof assumes the conditions of the rule, that both sides are well typed, and that their
+    types are equal, which every reader of a rule checks before applying it. Extents are at least 1.
+    One proof serves both directions.
+
+    Nonlinear functions are unknown functions, except that Relu, Max, Min and max pools are extrema,
+    exp(a + b) = exp(a) exp(b), the error function is odd, sigmoids, gates and clips are made of
+    these, and roots, powers, logarithms and quotients combine where both sides are defined. Nothing
+    is claimed where the side that is replaced has no value (a pole, the root of a negative number).
+    Where it has a value, the other side is shown to have one too, except at single poles that a
+    branch, an extremum or a function hides.
+
+    Overflow of floating point is left out. Rules in which whole numbers could wrap around or be
+    rounded are not proved (:mod:`~eqsat_opt.proving.proof.elements`), nor are rules whose behaviour
+    at the ranks that are tried does not determine that at others
+    (:mod:`~eqsat_opt.proving.proof.axes.reach`). Float literals are read as the numbers that they
+    were rounded from, and constants near a target as the target.
 
     Args:
         rule: a rule with any number of roots.
-        time_limit_s: work on one combination of ranks, axes and flags after which it gives up with
-            ``unknown``, as seconds of an idle core; it is counted in steps, so that the answer is
-            the same on every machine.
+        time_limit_s: limit on the work on one combination of ranks, axes and flags, as seconds of
+            an idle core; beyond it the result is ``unknown``. Work is counted in steps, so that the
+            result is the same on every machine.
 
     Raises:
         RuleError: z3 is not installed.
@@ -139,7 +143,7 @@ def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
 
 
 def _window_attributes(rule: Rule) -> list[str]:
-    """Attributes of windows that are variables of the rule."""
+    """Return the attributes of windows that are variables of the rule."""
     found = {
         key
         for term in applied(rule.lhs)
@@ -169,7 +173,7 @@ def _attempt(rule: Rule, highest: int, budget: Budget) -> _Attempt:
 
 
 def _occurs(scenario: Scenario, context: Context) -> bool:
-    """Whether the premises can hold: at a small instance, or as far as z3 can tell."""
+    """Return whether the premises can hold, at a small instance or as far as z3 can decide."""
     symbols = sorted({symbol for fact in scenario.premises for symbol in fact.symbols()})
     for seed in range(_TRIES):
         draw = random.Random(seed)
@@ -180,7 +184,7 @@ def _occurs(scenario: Scenario, context: Context) -> bool:
 
 
 def _undefined(rule: Rule, scenario: Scenario, context: Context) -> str:
-    """Why a side may be undefined where the one that it replaces is not; empty if it cannot."""
+    """Return why a side may be undefined where its counterpart is defined; empty if it is not."""
     for left, right in scenario.sides:
         index = [atom(bound("i")) for _ in left.shape]
         elements = left.at(index), right.at(index)
@@ -213,7 +217,7 @@ def _holds(scenario: Scenario, context: Context, known: _Known) -> bool:
 
 
 def _proved(wanted: Obligation, context: Context, known: _Known) -> bool:
-    """Whether the sum vanishes, as is known or now found out."""
+    """Return whether a sum vanishes, which is known already or now proved."""
     keys = []
     for key in wanted.statements():
         if key in known.statements:
@@ -224,7 +228,7 @@ def _proved(wanted: Obligation, context: Context, known: _Known) -> bool:
         known.statements.add(bare)
         return True
     known.met[bare] += 1
-    # What is taken as known must not rest on an assumption that plays no part in it.
+    # A stored statement must not rest on an assumption that is not part of it.
     alone = Context(wanted.assumptions, context.budget)
     if not vanishes(wanted.sum, alone):
         return False

@@ -1,11 +1,12 @@
 """The element types that a proof covers: real numbers, and integers where nothing rounds them.
 
 A proof shows an equation of real numbers. Where both sides of it are made of sums, differences and
-products of elements alone, they are the same polynomial with whole coefficients, so they are equal
-in every ring, so for whole numbers that wrap around as well, signed or not. Where they are made of
-maxima and minima alone, they are equal in every order, and nothing wraps. Functions of which the
-proof knows nothing give equal results for equal operands. A rule that mixes sums with maxima, or
-that rounds, is proved for floating point elements only, so its conditions must exclude others.
+products of elements alone, they are the same polynomial with whole coefficients. Then they are
+equal in every ring, and so for whole numbers that wrap around as well, signed or not. Where they
+are made of maxima and minima alone, they are equal in every order, and nothing wraps. Functions
+that are unknown to the proof give equal results for equal operands. A rule that mixes sums with
+maxima, or that rounds, is proved for floating-point elements only, so its conditions must exclude
+others.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _CAST = "Cast"
 
 
 class Rounded(Exception):
-    """The rule may meet whole numbers, about which a proof over the real numbers says nothing."""
+    """The error raised where a rule may meet whole numbers, which no proof over reals covers."""
 
 
 def elements_of(rule: Rule) -> str:
-    """The elements that a proof of a rule covers, in words.
+    """Return a description of the elements that a proof of a rule covers.
 
     Raises:
-        Rounded: the rule may meet whole numbers of which it says nothing.
+        Rounded: the rule may meet whole numbers, which the proof does not cover.
     """
     for root in rule.roots:
         _made(root)
@@ -66,7 +67,7 @@ def elements_of(rule: Rule) -> str:
 
 
 def _is_computed(term: Apply) -> bool:
-    """Whether a number among the attributes is neither one of the rule nor of another operator."""
+    """Return whether some real attribute is computed, and not a literal or a variable."""
     kinds = get_op(term.op).attrs if term.op != MAP else {}
     numbers = (
         part for key, kind in kinds.items() if kind == "float" for part in parts(term.attrs[key])
@@ -79,7 +80,7 @@ def _key(term: Term) -> str | int:
 
 
 def _element_types(rule: Rule) -> tuple[Classes, set[object]]:
-    """Classes of terms of one element type, and those that are floating point."""
+    """Return the classes of terms of one element type, and those that are floating point."""
     classes, told = Classes(), []
     for term in applied(rule.roots):
         operands = [_key(arg) for arg in term.args]
@@ -106,7 +107,7 @@ def _element_types(rule: Rule) -> tuple[Classes, set[object]]:
 
 
 def _result_types(term: Apply) -> set[str]:
-    """Element types that the result may have whatever the operands are of."""
+    """Return the element types that the result may have whatever types the operands have."""
     made = get_op(term.op).result_types if term.op != MAP else {}
     output = term.attrs.get(OUTPUT)
     if not made or not isinstance(output, Expr) or output.kind != "literal":
@@ -115,7 +116,7 @@ def _result_types(term: Apply) -> set[str]:
 
 
 def _is_of_floats(op: str) -> bool:
-    """Whether an operator has no result of whole numbers."""
+    """Return whether an operator has no result of whole numbers."""
     if op == MAP:
         return False
     known = get_op(op)
@@ -132,10 +133,12 @@ def _is_of_floats(op: str) -> bool:
 
 
 def _made(term: Term) -> str:
-    """``bool`` or ``whole`` where a term makes truth values or whole numbers, or else nothing.
+    """Classify a term that the rule makes: ``bool`` for truth values, ``whole`` for whole numbers.
+
+    The class of any other term is empty.
 
     Raises:
-        Rounded: they meet an operator that may round them or take them for real numbers.
+        Rounded: such a term meets an operator that may round it or take it for real numbers.
     """
     if not isinstance(term, Apply):
         return ""

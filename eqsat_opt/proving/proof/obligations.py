@@ -1,8 +1,8 @@
 """Proof obligations without irrelevant axes and assumptions, so that many scenarios share one.
 
 An axis that every read of a tensor indexes with the same free index is a spectator: at that index
-the tensor is an arbitrary one of a rank less. So a normalisation over the last two of five axes is
-proved as one over both of two.
+the tensor is an arbitrary tensor with one axis less. So a normalisation over the last two of five
+axes is proved as a normalisation over both of two axes.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Obligation:
     """A sum that is to vanish under assumptions.
 
     Attributes:
-        sum: without spectators.
-        assumptions: those that share symbols with the sum, directly or by others.
+        sum: the sum, without spectators.
+        assumptions: assumptions that share symbols with the sum, directly or through others.
     """
 
     sum: Normal
     assumptions: tuple[Formula, ...]
 
     def statements(self) -> Iterator[Key]:
-        """Keys of the sum alone, then with its assumptions; equal keys mean the same statement.
+        """Yield keys of the sum alone, then with its assumptions; equal keys mean equal statements.
 
         Symbols are named by their order.
         """
@@ -64,7 +64,7 @@ class Obligation:
 
 
 def obligation(sum_: Normal, assumptions: Sequence[Formula]) -> Obligation:
-    """What is to be proved for ``sum_`` to vanish."""
+    """Return the obligation to prove that ``sum_`` vanishes."""
     shorter = _without(sum_, _spectators(sum_))
     return Obligation(shorter, _relevant(shorter, assumptions))
 
@@ -86,7 +86,7 @@ def _reads(sum_: Normal) -> Iterator[Read]:
 
 
 def _spectators(sum_: Normal) -> dict[str, set[int]]:
-    """Tensor to the axes that all its reads index alike, free of bound variables."""
+    """Return, by tensor, the axes that all its reads index alike, free of bound variables."""
     bound = set(binders(sum_))
     common: dict[str, dict[int, Poly]] = {}
     for read in _reads(sum_):

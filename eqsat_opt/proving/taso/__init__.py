@@ -1,4 +1,4 @@
-"""TASO's substitutions: reader of the file, readable text, conversion to rules of ours."""
+"""TASO's substitutions: file reader, readable text, and conversion to rules of this package."""
 
 from __future__ import annotations
 

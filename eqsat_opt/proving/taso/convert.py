@@ -1,10 +1,10 @@
-"""TASO's rules as rules of ours, with everything explicit that TASO infers from its tensors.
+"""TASO's rules as rules of this package, with all that TASO infers from tensors made explicit.
 
 * A convolution's group follows from its operands: channels of the data over those of the weight.
 * SAME padding is four numbers that follow from the kernel (stride 1), VALID is four zeros.
-* Strides are the file's. Its kernel sizes are dropped, since TASO's matcher ignores them.
+* Strides are the file's. Its kernel sizes are dropped, because TASO's matcher ignores them.
 * A fused activation is an operator of its own.
-* ``split`` cuts where its operand was put together; here it is a slice with both bounds.
+* ``split`` cuts where its operand was concatenated; here it is a slice with both bounds.
 * Elementwise operators take operands of equal shape.
 """
 
@@ -22,12 +22,12 @@ __all__ = ["Groups", "to_rule"]
 
 
 class Groups(enum.StrEnum):
-    """Which convolutions the source matches."""
+    """The convolutions that the source of a rule matches."""
 
     ORDINARY = "ordinary"
-    """Only those of one group."""
+    """Convolutions of one group only."""
     ANY = "any"
-    """Those of any group: TASO's matcher ignores it."""
+    """Convolutions of any number of groups, which TASO's matcher ignores."""
 
 
 _EXTENT_OF_OPERAND = frozenset({"Add", "Mul", "Relu", "Sigmoid", "Tanh"})
@@ -36,7 +36,7 @@ _KERNEL_AXES = (2, 3)
 
 
 def _extent(term: Term, axis: int) -> Expr:
-    """The extent of a term along an axis, from those of its variables."""
+    """Return the extent of a term along an axis, from the extents of its variables."""
     if isinstance(term, Var):
         return term.dim(axis)
     assert isinstance(term, Apply)
@@ -66,10 +66,10 @@ def _axis(term: Apply) -> int:
 
 
 def _cut(term: Term, axis: int) -> Expr:
-    """Where a split along ``axis`` cuts: the boundary of the concatenation that made the term.
+    """Return where a split along ``axis`` cuts: at the boundary in the concatenated operand.
 
     Raises:
-        RuleError: no concatenation did.
+        RuleError: no concatenation made the term.
     """
     if isinstance(term, Apply):
         first, second = term.args[0], term.args[-1]
@@ -85,7 +85,7 @@ def _cut(term: Term, axis: int) -> Expr:
 
 
 class _Conversion:
-    """One side after the other; conditions come from the source alone."""
+    """The conversion of one side after the other; conditions come from the source alone."""
 
     def __init__(self, rule: TasoRule, groups: Groups, kernel: int | None) -> None:
         self.rule = rule
@@ -110,7 +110,7 @@ class _Conversion:
         return Expr("attr", (name,))
 
     def side(self, side: Side, values: Sequence[Value], *, is_source: bool) -> list[Term]:
-        """The terms of some values of a side; what is read twice is built once."""
+        """Build the terms of some values of a side; a value that is read twice is built once."""
         built: dict[Value, Term] = {}
 
         def term(value: Value) -> Term:
@@ -178,7 +178,7 @@ class _Conversion:
         return self.matched_pads(same) if is_source else same
 
     def matched_pads(self, same: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Variables for pads of the source, whose conditions say that they are ``same``."""
+        """Return variables for pads of the source, with conditions that they equal ``same``."""
         key = str([str(pad) for pad in same])
         if key not in self.pads:
             self.pads[key] = tuple(self.integer("p") for _ in same)
@@ -194,7 +194,7 @@ class _Conversion:
                 self.ranks.setdefault(name, rank)
 
     def equal_shapes(self, x: Term, y: Term) -> None:
-        """Conditions under which two operands of the source have one shape."""
+        """Add the conditions under which two operands of the source have one shape."""
         same = _of_shape(x), _of_shape(y)
         if isinstance(same[0], Var) and isinstance(same[1], Var):
             if same[0].name != same[1].name:
@@ -217,19 +217,20 @@ class _Conversion:
 
 
 def _of_shape(term: Term) -> Term:
-    """A term below that has the same shape, a variable if there is one."""
+    """Return a term below that has the same shape, a variable if there is one."""
     while isinstance(term, Apply) and term.op in _EXTENT_OF_OPERAND:
         term = term.args[0]
     return term
 
 
 def to_rule(rule: TasoRule, groups: Groups = Groups.ORDINARY, kernel: int | None = None) -> Rule:
-    """``rule`` in our language, read from left to right.
+    """Convert ``rule`` to a rule of this package, read from left to right.
 
-    What is wrong at one extent of the weights is wrong, and smaller.
+    With ``kernel``, the kernels have that size: a rule that is wrong at one size is wrong, and its
+    counterexample is smaller.
 
     Raises:
-        RuleError: it uses what cannot be made explicit.
+        RuleError: the rule uses something that cannot be made explicit.
     """
     conversion = _Conversion(rule, groups, kernel)
     lhs = conversion.side(rule.source, [pair.source for pair in rule.outputs], is_source=True)

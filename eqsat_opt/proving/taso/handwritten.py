@@ -1,7 +1,7 @@
-"""Substitutions that other systems ship as code and that are wrong, as rules of ours.
+"""Substitutions that other systems ship as code and that are wrong, as rules of this package.
 
-Read in the sources of TASO (HEAD, 2021), OCGGS and MetaFlow. They are here to be refused; nothing
-loads them.
+They were found in the sources of TASO (HEAD, 2021), OCGGS and MetaFlow. They are here to be
+refused; only ``taso-published``, a set for comparing costs, has two of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["HAND_WRITTEN"]
 
 
 def _per_channel(w: Var, y: Var) -> tuple[Condition, ...]:
-    """``y`` has one number per channel of a convolution with ``w``, the usual case."""
+    """Return conditions for the usual case: ``y`` has one number per channel of a convolution."""
     extents = [y.dim(axis) == 1 for axis in (0, 2, 3)]
     return w.rank == 4, y.rank == 4, y.dim(1) == w.dim(0), *extents
 
@@ -66,4 +66,4 @@ def _merge(x: Tensor, w: Tensor, v: Tensor) -> Sides:
 
 
 HAND_WRITTEN: tuple[Rule, ...] = (_conv_mul, _conv_add, _enlarge, _merge)
-"""Each is refuted by :func:`~eqsat_opt.proving.checks.exact.check_rule`."""
+"""The wrong rules; :func:`~eqsat_opt.proving.checks.exact.check_rule` refutes each of them."""

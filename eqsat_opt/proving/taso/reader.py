@@ -37,7 +37,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
 _ACTIVATIONS = ("none", "sigmoid", "relu", "tanh")
 _PADS = ("same", "valid")
 _MOST_OPS = 16
-"""Operators per side; the file's rules have six, and a side is read as a tree."""
+"""Most operators per side; the file's rules have six, and a side is read as a tree."""
 _LETTERS = (*"xyzwuvabcdefgh", *(f"x{i}" for i in range(2 * _MOST_OPS)))
 """Names of variables: more than the operators of a side can read."""
 
@@ -58,7 +58,7 @@ class TasoOp:
         kind: ``conv``, ``relu``, ``sigmoid``, ``tanh``, ``concat``, ``split``, ``ewadd``, ``ewmul``
             or ``matmul``.
         operands: variables or outputs of earlier operators.
-        parameters: by name, as integers.
+        parameters: name to integer.
     """
 
     kind: str
@@ -67,12 +67,12 @@ class TasoOp:
 
     @property
     def activation(self) -> str:
-        """What is applied to the result: ``none``, ``sigmoid``, ``relu`` or ``tanh``."""
+        """The activation applied to the result: ``none``, ``sigmoid``, ``relu`` or ``tanh``."""
         return _ACTIVATIONS[self.parameters.get("activation", 0)]
 
     @property
     def pad(self) -> str:
-        """``same`` or ``valid``."""
+        """The padding: ``same`` or ``valid``."""
         return _PADS[self.parameters.get("pad", 0)]
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ class TasoRule:
     Attributes:
         number: position in the file, from 0.
         source, target: operators of both sides.
-        outputs: what is replaced by what.
+        outputs: pairs of a replaced value and its replacement.
     """
 
     number: int
@@ -126,7 +126,7 @@ class TasoRule:
 
 
 def variable_names(rule: TasoRule) -> dict[int, str]:
-    """Letters in the order in which the rule is read."""
+    """Name the variables by letters, in the order in which the rule is read."""
     names: dict[int, str] = {}
     for side, values in (
         (rule.source, [pair.source for pair in rule.outputs]),
@@ -228,7 +228,7 @@ def _rule(message: Message, number: int) -> TasoRule:
 
 
 def read_taso(path: str | Path) -> tuple[TasoRule, ...]:
-    """All rules of a substitution file, or none.
+    """Read the rules of a substitution file, all or none.
 
     Raises:
         RuleError: the file cannot be read, ends early, or holds a rule that makes no sense.

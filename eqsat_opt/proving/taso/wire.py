@@ -1,7 +1,7 @@
-"""Reading the protobuf wire format, as far as a substitution file uses it.
+"""A reader of the protobuf wire format, as far as a substitution file uses it.
 
-A message is a sequence of (key, value); a key holds the field's number and the kind of the value:
-0 is a variable-length integer, 2 is a length and as many bytes. Nested messages are bytes.
+A message is a sequence of (key, value); a key holds the field's number and the kind of the value: 0
+is a variable-length integer, 2 is a length and as many bytes. Nested messages are bytes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ __all__ = ["Message", "parse"]
 
 _VARINT, _BYTES = 0, 2
 _VARINT_BYTES = 10
-"""A 64-bit integer in groups of seven bits."""
+"""Most bytes of an integer: 64 bits in groups of seven."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """Values of a message by field number.
+    """A message as values by field number.
 
     Attributes:
-        name: what the message is, for errors.
+        name: description of the message, for errors.
         fields: values in the order of the file; integers are signed.
     """
 
@@ -32,10 +32,10 @@ class Message:
     fields: Mapping[int, tuple[int | bytes, ...]]
 
     def integer(self, number: int) -> int:
-        """The one integer of a field.
+        """Return the one integer of a field.
 
         Raises:
-            RuleError: unless there is exactly one.
+            RuleError: there is not exactly one.
         """
         values = self.fields.get(number, ())
         if len(values) != 1 or not isinstance(values[0], int):
@@ -43,7 +43,7 @@ class Message:
         return values[0]
 
     def messages(self, number: int, name: str) -> list[Message]:
-        """The nested messages of a field, called ``name`` and a number in errors.
+        """Return the nested messages of a field, which errors call ``name`` and a number.
 
         Raises:
             RuleError: a value is not a message.
@@ -60,7 +60,7 @@ def parse(data: bytes, name: str) -> Message:
     """Parse one message.
 
     Raises:
-        RuleError: ``data`` ends early or holds what no message holds.
+        RuleError: ``data`` ends early or is not a message of this format.
     """
     fields: dict[int, list[int | bytes]] = defaultdict(list)
     position = 0

@@ -1,4 +1,4 @@
-"""Decisions of a typing by name, and what else a caller of the typing may choose."""
+"""The decisions of a typing by name, and hooks for further choices of its caller."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Choices:
     """Named decisions; all integers stay symbols, and nothing is assumed.
 
     Attributes:
-        made: what was chosen, by name.
-        counts: of how many options, by name.
+        made: name of a decision to the option chosen.
+        counts: name of a decision to its number of options.
     """
 
     def __init__(self, choose: Callable[[Sequence[Any]], Any]) -> None:
-        """Choose nothing yet; ``choose`` takes one of some options."""
+        """Start without decisions; ``choose`` takes one of some options."""
         self.made: dict[str, Any] = {}
         self.counts: dict[str, int] = {}
         self._choose = choose
 
     def pick(self, name: str, options: Sequence[Any]) -> Any:
-        """The option for ``name``; the same one every time.
+        """Return the option chosen for ``name``, which is the same every time.
 
         Raises:
             IllTyped: there are no options.
@@ -45,8 +45,8 @@ class Choices:
         return prod(n for name, n in self.counts.items() if not name.startswith("rank "))
 
     def number(self, key: str, name: str) -> int | None:
-        """A value for the integer ``name``, an attribute ``key``; ``None``: it stays a symbol."""
+        """Return a value for the integer ``name``, an attribute ``key``; ``None`` for a symbol."""
 
     def assumed(self, premises: Sequence[Formula]) -> Iterable[Formula]:
-        """Formulas to assume beyond the premises, which may leave cases open."""
+        """Return formulas to assume beyond the premises, which may leave cases open."""
         return ()

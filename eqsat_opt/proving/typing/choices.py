@@ -1,4 +1,4 @@
-"""Where the attributes and ranks of an instance come from: every combination, or random ones.
+"""The source of attributes and ranks of an instance: every combination, or random ones.
 
 Typing the left side of a rule takes decisions: which rank, which axis, which strides. It is written
 as a straight-line procedure that asks a chooser. The result of each combination of decisions is
@@ -22,19 +22,19 @@ _Result = TypeVar("_Result")
 
 
 class Chooser(Protocol):
-    """Takes one decision after another."""
+    """The interface through which a procedure asks for one decision after another."""
 
     def choose(self, options: Sequence[T], core: int = 0) -> T:
-        """One of ``options``; the first ``core`` (0: all) are what an enumeration covers."""
+        """Choose one of ``options``; an enumeration covers the first ``core`` (0: all)."""
         ...
 
     def prefer(self, options: Sequence[T]) -> T:
-        """One of ``options``, of which the first is the usual one."""
+        """Choose one of ``options``, of which the first is the usual one."""
         ...
 
 
 class _Leaf(Generic[_Result]):
-    """What the procedure returned."""
+    """A result that the procedure returned."""
 
     __slots__ = ("result",)
 
@@ -43,12 +43,12 @@ class _Leaf(Generic[_Result]):
 
 
 class _Node(Generic[_Result]):
-    """A decision; its children are what follows on each option that was taken.
+    """A decision, with the nodes or leaves that follow the options taken.
 
     Attributes:
-        count: options.
-        core: how many of them an enumeration covers.
-        likely: how many of them are drawn half of the time.
+        count: number of options.
+        core: number of options that an enumeration covers.
+        likely: number of options that are drawn half of the time.
     """
 
     __slots__ = ("children", "core", "count", "likely")
@@ -65,7 +65,7 @@ _Pick: TypeAlias = Callable[[_Node[_Result]], int]
 
 
 class _Explorer(Generic[_Result]):
-    """Repeats the decisions of a way, and extends it and the tree by those that ``pick`` takes."""
+    """A chooser that repeats the decisions of a way, then extends it and the tree by ``pick``."""
 
     def __init__(self, way: _Way[_Result], pick: _Pick[_Result]) -> None:
         self._way = way
@@ -94,16 +94,16 @@ class Decisions(Generic[_Result]):
     """The results of a procedure for the combinations of its decisions, computed on demand."""
 
     def __init__(self, procedure: Callable[[Chooser], _Result | None]) -> None:
-        """Remember nothing yet.
+        """Start without results.
 
-        ``procedure`` depends on nothing but the decisions of the chooser; ``None`` means that it
-        gave up.
+        ``procedure`` depends on nothing but the decisions of the chooser. A result of ``None``
+        means that it gave up.
         """
         self._procedure = procedure
         self._top: _Node[_Result] = _Node(1, 1, 1)
 
     def follow(self, pick: _Pick[_Result]) -> tuple[_Result | None, _Way[_Result]]:
-        """The result that the decisions of ``pick`` lead to, and these decisions."""
+        """Follow the decisions of ``pick``, and return their result and the decisions."""
         node, index = self._top, 0
         way = [(node, index)]
         child = node.children.get(index)
@@ -118,9 +118,10 @@ class Decisions(Generic[_Result]):
         return child.result, way
 
     def core(self) -> Iterator[_Result | None]:
-        """The results of all combinations that an enumeration covers, in lexicographic order.
+        """Yield the results of all combinations that an enumeration covers, in order.
 
-        A procedure that gives up early stands for all combinations of what it did not decide.
+        The order is lexicographic. A procedure that gives up early has one result for all
+        combinations of the decisions that it did not take.
         """
         path: list[int] | None = []
         while path is not None:
@@ -133,14 +134,14 @@ class Drawing(Generic[_Result]):
     """Independent random decisions that avoid the dead ends which this drawing has met."""
 
     def __init__(self, decisions: Decisions[_Result], rng: random.Random) -> None:
-        """Know nothing yet: what is drawn depends on ``rng`` alone."""
+        """Start without dead ends; draws depend on ``rng`` alone."""
         self._decisions = decisions
         self._uniform = rng.random
         self._dead: dict[_Node[_Result], set[int]] = {}
         self._way: _Way[_Result] = []
 
     def next(self) -> _Result | None:
-        """The result of the next combination; the likely options are drawn half of the time."""
+        """Return the result of the next combination; likely options are drawn half of the time."""
         result, self._way = self._decisions.follow(self._pick)
         if result is None:
             self.give_up()
@@ -161,7 +162,7 @@ class Drawing(Generic[_Result]):
         return index
 
     def give_up(self) -> None:
-        """Take the last combination for a dead end."""
+        """Record the last combination as a dead end."""
         for node, index in reversed(self._way):
             dead = self._dead.setdefault(node, set())
             dead.add(index)
@@ -180,11 +181,11 @@ def _next_path(way: _Way[_Result]) -> list[int] | None:
 
 
 _LISTED = 5
-"""Axes of which all orders are listed."""
+"""Most axes of which all orders are listed."""
 
 
 class _Orders(Sequence[tuple[int, ...]]):
-    """Orders of many axes, none of them listed: those of one cycle first, then all."""
+    """Orders of many axes, computed on demand: those that are one cycle first, then all."""
 
     def __init__(self, axes: int) -> None:
         self._axes = axes
@@ -202,7 +203,7 @@ class _Orders(Sequence[tuple[int, ...]]):
 
 
 def _numbered(index: int, count: int) -> tuple[int, ...]:
-    """The order of ``count`` axes with that number, in lexicographic order."""
+    """Return the order of ``count`` axes with number ``index``, in lexicographic order."""
     left, order = list(range(count)), []
     for remaining in range(count - 1, -1, -1):
         place, index = divmod(index, factorial(remaining))
@@ -212,10 +213,10 @@ def _numbered(index: int, count: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def orders(axes: int) -> tuple[Sequence[tuple[int, ...]], int]:
-    """The orders of some axes, and how many of them, from the first, are to be likelier; or 0.
+    """Return the orders of some axes, and how many of the first ones are to be likelier.
 
-    An order that is one cycle comes back after as many steps as there are axes, which no order of
-    fewer axes needs.
+    The number is 0 if none is to be likelier. In an order that is one cycle an axis returns to its
+    place after as many steps as there are axes, which no order of fewer axes takes.
     """
     if axes <= _LISTED:
         return list(permutations(range(axes))), 0

@@ -1,10 +1,10 @@
 """A rule at the limit of its tolerances.
 
-A rule that takes a constant for its target, because it was rounded on the way, is an equation at
-the target only; elsewhere within the tolerance it may move the result by a few times as much as the
-constant. It is therefore verified at the target, its movement is
-measured (:mod:`eqsat_opt.proving.checks.margins`), and its certificate says how far from it the
-rule applies.
+A rule that treats a constant as its target, because the constant was rounded on the way, is an
+equation at the target only. Elsewhere within the tolerance it may move the result by a few times as
+much as the constant. It is therefore verified at the target, its movement is measured
+(:mod:`eqsat_opt.proving.checks.margins`), and its certificate gives the distance from the target up
+to which the rule applies.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["closure", "tolerance"]
 
 @lru_cache(maxsize=64)
 def closure(rule: Rule) -> Rule:
-    """The rule with every approximate condition exact.
+    """Return the rule with every approximate condition made exact.
 
     Two sides that are equal at the limit are not in a strict order there, so a condition that
-    orders them goes.
+    orders them is dropped.
     """
     limits = {_pair(c) for c in rule.when if c.kind == "near"}
     if not limits:
@@ -45,5 +45,5 @@ def _pair(condition: Condition) -> frozenset[str]:
 
 
 def tolerance(rule: Rule) -> float:
-    """The largest relative distance of a constant from its target; 0 if none is approximate."""
+    """Return the largest relative distance of a constant from its target; 0 if all are exact."""
     return max((c.args[2] for c in rule.when if c.kind == "near"), default=0.0)

@@ -1,4 +1,4 @@
-"""How an operator constrains shapes and attributes, as its index function says."""
+"""The constraints of an operator on shapes and attributes, derived from its index function."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _COUNTS = (2, 1, 3)
 _WHOLE = ("int", "size")
 """Kinds of attributes that are whole numbers."""
 _RANKS = 4
-"""Ranks of an operand that are tried, unless a condition asks for others."""
+"""Most ranks of an operand that are tried, unless a condition requires others."""
 
 
 def derived(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    """The scheme of an operator without one of its own."""
+    """Return the shapes of operands and result of an operator without a scheme of its own."""
     op = get_op(term.op)
     axis = t.value(term.attrs["axis"]) if "axis" in op.attrs else None
     ranks = sorted(ranks_of(op.name, len(operands)), key=_rarity)
@@ -61,7 +61,7 @@ def _rarity(ranks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 def _operands(
     t: Typing, operands: Sequence[Known], options: Sequence[tuple[int, ...]]
 ) -> list[Shape]:
-    """The operands at ranks that go together, most often at those of most models."""
+    """Give the operands ranks that go together, most often those that most models have."""
     shapes: list[Shape] = []
     for number, one in enumerate(operands):
         allowed = tuple(dict.fromkeys(ranks[number] for ranks in options))
@@ -74,7 +74,7 @@ def _operands(
 
 
 def _equate(t: Typing, zero: Poly, extents: Mapping[Atom, Extent]) -> None:
-    """Make a polynomial 0 where it is ``n - d * (n // d)``, or linear in an extent; or test it."""
+    """Make a polynomial 0 if it is ``n - d * (n // d)``, or linear in an extent; else test it."""
     for part in (part for monomial, _ in zero.terms for part in monomial):
         if part.kind == "quotient":
             whole, factor = part.args
@@ -92,7 +92,7 @@ def _equate(t: Typing, zero: Poly, extents: Mapping[Atom, Extent]) -> None:
 
 
 def _exact(part: Atom) -> tuple[Poly, Poly]:
-    """That a quotient has no rest, either way round."""
+    """Return the polynomials that are 0 where a quotient has no remainder, of either sign."""
     rest = part.args[0] - atom(part) * part.args[1]
     return rest, -rest
 

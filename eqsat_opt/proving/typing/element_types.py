@@ -1,7 +1,7 @@
-"""Element types that the operators of a left side demand of its operands, whatever else they are.
+"""Element types that the operators of a left side demand of its operands.
 
 Truth values and indices are not numbers: an operand that must be one of these is one in every
-instance. The element types of a left side's literals are those of the numbers that they meet.
+instance. Numbers that meet a literal of a left side have the element type of the literal.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _TRUTHS = with_trait("truth")
 
 
 def _alike(op: Op, operands: Sequence[Term]) -> list[Term]:
-    """Those of one element type, which is that of the result too, but for comparisons."""
+    """Return the operands of one element type, which is the result's too except in comparisons."""
     if not op.is_moving and "truth" not in op.traits:
         return []
     return [one for number, one in enumerate(operands) if number not in op.element_types]
 
 
 def demanded(roots: Sequence[Term]) -> dict[str, str]:
-    """Variables that are truth values (``bool``) or indices, with their element types."""
+    """Return the variables that are truth values (``bool``) or indices, with element types."""
     found: dict[str, str] = {}
     before = -1
     while before != len(found):
@@ -48,7 +48,7 @@ def _demand(term: Apply, found: dict[str, str]) -> None:
 
 
 def _require(term: Term, dtype: str, found: dict[str, str]) -> None:
-    """Note what must have this type for a term to have it."""
+    """Record the variables that must have this type for a term to have it."""
     if isinstance(term, Var):
         found.setdefault(term.name, dtype)
     elif isinstance(term, Apply) and term.op != MAP and term.op not in _TRUTHS:
@@ -57,7 +57,7 @@ def _require(term: Term, dtype: str, found: dict[str, str]) -> None:
 
 
 def _made(term: Term, found: dict[str, str]) -> str | None:
-    """The type of a term, where it is one of these."""
+    """Return the element type of a term of truth values or indices; ``None`` for others."""
     if isinstance(term, Var):
         return found.get(term.name)
     if not isinstance(term, Apply) or term.op == MAP:
@@ -69,7 +69,7 @@ def _made(term: Term, found: dict[str, str]) -> str | None:
 
 
 def literal_types(roots: Sequence[Term]) -> tuple[str, ...]:
-    """Element types of the literals of a left side."""
+    """Return the element types of the literals of a left side."""
     patterns = (term.attrs.get("dtype") for term in applied(roots))
     literals = (p.args[0] for p in patterns if isinstance(p, Expr) and p.kind == "literal")
     return tuple(dict.fromkeys(literals))

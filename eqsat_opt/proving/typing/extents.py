@@ -1,8 +1,8 @@
-"""Unknown extents and what is computed from them: unification with an occurs check.
+"""Unknown extents, and extents computed from them: unification with an occurs check.
 
 A typing of the left side leaves some extents open. They are unknowns; extents that follow from them
-(the positions of a window, the length of a concatenation) are derived. Equal extents are unified,
-and what cannot be solved that way stays as an equation that the values must satisfy.
+(the positions of a window, the length of a concatenation) are derived. Equal extents are unified.
+An equation that cannot be solved that way is kept, and the values must satisfy it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Unknown:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Derived:
-    """``function`` of other extents."""
+    """An extent that is ``function`` of other extents."""
 
     function: Callable[..., int]
     args: tuple[Extent, ...]
@@ -37,14 +37,14 @@ Shape: TypeAlias = "tuple[Extent, ...]"
 
 
 def resolve(extent: Extent) -> Extent:
-    """Follow bindings."""
+    """Follow the bindings of an extent."""
     while isinstance(extent, Unknown) and extent.bound is not None:
         extent = extent.bound
     return extent
 
 
 def apply(function: Callable[..., int], *args: Extent) -> Extent:
-    """``function(*args)``, at once where all are numbers."""
+    """Apply ``function`` to extents, at once where all are numbers."""
     resolved = tuple(resolve(arg) for arg in args)
     if all(isinstance(arg, int) for arg in resolved):
         return function(*resolved)
@@ -66,13 +66,13 @@ class Extents:
         self.equations: list[tuple[Extent, Extent]] = []
 
     def new(self, low: int = 1) -> Unknown:
-        """A fresh unknown."""
+        """Return a fresh unknown."""
         unknown = Unknown(low)
         self._unknowns.append(unknown)
         return unknown
 
     def unify(self, a: Extent, b: Extent) -> bool:
-        """Make both equal; ``False`` if they cannot be."""
+        """Make both extents equal; return ``False`` if they cannot be."""
         a, b = resolve(a), resolve(b)
         if a is b:
             return True
@@ -92,10 +92,10 @@ class Extents:
         return True
 
     def free(self) -> list[Unknown]:
-        """The unknowns that are still open."""
+        """Return the unknowns that are still open."""
         return [unknown for unknown in self._unknowns if unknown.bound is None]
 
     def derived_bounds(self) -> list[tuple[Derived, int]]:
-        """What unknowns are bound to that is computed, with the least value it may have."""
+        """Return the derived extents that unknowns are bound to, each with its least value."""
         bounds = [(resolve(unknown), unknown.low) for unknown in self._unknowns]
         return [(extent, low) for extent, low in bounds if isinstance(extent, Derived)]

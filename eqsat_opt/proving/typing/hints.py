@@ -1,4 +1,4 @@
-"""What the conditions of a rule say about ranks, equal shapes and element types."""
+"""The hints in the conditions of a rule: ranks, equal shapes and element types."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _SPATIAL = with_trait("spatial")
 
 _FLOATS = ("float32", "float64")
 _WHOLE = ("int64", "uint8", "int8", "int32", "uint8", "int8")
-"""Narrow ones wrap soonest, and unsigned ones have no negative numbers."""
+"""Integer types; narrow ones wrap soonest, and unsigned ones have no negative numbers."""
 _HIGH = (7, 7, 6)
-"""Ranks beyond those of most models. Permutations of seven axes have orders that six have not."""
+"""Ranks beyond those of most models; permutations of seven axes have orders that six have not."""
 
 
 class Hints:
-    """What the conditions of a rule say of its variables.
+    """The hints that the conditions of a rule give about its variables.
 
     Attributes:
         equations: conditions that a typing can make hold, with the names they depend on.
-        same: variable to those of equal shape.
+        same: variable to the variables of equal shape.
         spatial: whether there are windows, so that operands have channels.
         dtypes: element types to choose from.
         marks: numbers to try attributes at.
@@ -90,17 +90,17 @@ class Hints:
         self._leader[self.leader(a)] = self.leader(b)
 
     def leader(self, name: str) -> str:
-        """One name for all variables of equal rank."""
+        """Return one name for all variables of equal rank."""
         while self._leader.get(name, name) != name:
             name = self._leader[name]
         return name
 
     def usual(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Ranks of an operand that are tried; of a single one, all that it may have."""
+        """Return ranks of an operand to try: high ones if wanted, unless it may have only one."""
         return (*_HIGH, *self.marks.ranks) if self.high and len(ranks) > 1 else ranks
 
     def options(self, name: str, usual: tuple[int, ...], shapes: Mapping[str, Shape]) -> list[int]:
-        """Ranks that ``name`` may have, out of ``usual`` where the conditions leave it open."""
+        """Return the ranks that ``name`` may have, out of ``usual`` where its rank is open."""
         group = [n for n in (*self._leader, name) if self.leader(n) == self.leader(name)]
         for member in group:
             if member in shapes:
@@ -112,7 +112,7 @@ class Hints:
 
 
 def _variables(part: Any) -> Iterator[str]:
-    """Names of tensors and attributes that a condition depends on."""
+    """Yield the names of tensors and attributes that a condition depends on."""
     if isinstance(part, str):
         yield part
     elif isinstance(part, Condition | Expr) and part.kind != "literal":

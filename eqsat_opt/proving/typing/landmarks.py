@@ -1,8 +1,9 @@
 """Numbers at which a rule may change its behaviour, and numbers beyond all of these.
 
 A rule sees extents and attributes through its own expressions only, and these change their course
-at places that literals determine: at a threshold, at a root of a polynomial, where a quotient is no
-longer 0. Instances below, at and above each such number, and beyond all of them, cover every case.
+at numbers that literals determine: at a threshold, at a root of a polynomial, where a quotient is
+no longer 0. Instances below, at and above each such number, and beyond all of them, cover every
+case.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from eqsat_opt.rules.term import MAP, Condition, Expr, applied, parts
 __all__ = ["FARTHEST", "Landmarks", "landmarks"]
 
 FARTHEST = 20_000
-"""Largest extent that is tried; it stands alone beside small ones."""
+"""Largest extent that is tried; all other extents beside it are small."""
 _END = 10**7
-"""Extents of tensors are below this."""
+"""Exclusive upper bound on extents of tensors."""
 _MOST_SCANNED = 600
 _ROOTS = 4
-"""Most places at which one expression changes its course; the smallest ones are taken."""
+"""Most numbers at which one expression changes its course; the smallest ones are taken."""
 _OTHERS = (1, 3)
 """Values of the other variables of an expression while one is varied."""
 _BARE = frozenset({
     "axis", "axes", "perm", "keepdims", "ceil", "count_include_pad", "approximate", "dtype", "to"
 })  # fmt: skip
-"""Attributes whose literal values are compared with no size."""
+"""Attributes whose literal values are not compared with any size."""
 _GRAIN = 64
-"""Denominator of drawn numbers: so few bits that sums and products of several are exact."""
+"""Denominator of drawn numbers, whose bits are so few that sums and products are exact."""
 _LARGEST_REAL = 1e6
 _HIGHEST = 16
 """Highest rank that is tried."""
@@ -44,12 +45,12 @@ _REAL = frozenset({"float", "near", "far", "==", "!=", "<", "<="})
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Numbers of one rule.
+    """The landmarks of one rule.
 
     Attributes:
         counts: sizes, strides, groups and the like: at least 1, ascending.
         drawn: counts that are drawn for the rule, larger than most that occur.
-        ranks: beyond and beside those that it names.
+        ranks: ranks beyond and beside those that the rule names.
         reals: values of float attributes, of both signs.
         unseen: an expression on the right side that changes its course beyond all numbers tried.
     """
@@ -62,12 +63,15 @@ class Landmarks:
 
     @property
     def positive(self) -> tuple[float, ...]:
-        """Those of the reals that are greater than 0."""
+        """The reals that are greater than 0."""
         return tuple(value for value in self.reals if value > 0)
 
 
 def _expressions(rule: Rule) -> Iterator[tuple[str, str, Expr]]:
-    """Every expression of a rule: the attribute it is, if one, and its kind or the condition's."""
+    """Yield every expression of a rule, with its attribute and kind.
+
+    An expression of a condition has an empty attribute, and the kind of the condition.
+    """
     for term in applied(rule.roots):
         if term.op != MAP:
             kinds = get_op(term.op).attrs
@@ -83,14 +87,14 @@ def _difference(condition: Condition) -> Expr:
 
 
 def _nodes(expression: Expr) -> Iterator[Expr]:
-    """The expression and all below it, but for the places of extents and of elements of lists."""
+    """Yield the expression and all below it, except the indices of extents and list elements."""
     for arg in expression.args if expression.kind in _ARITHMETIC else ():
         yield from _nodes(arg)
     yield expression
 
 
 def _places(expression: Expr) -> Iterator[int]:
-    """Whole numbers in the places of extents and of elements of lists, unless they are these."""
+    """Yield whole numbers in the indices of extents and list elements, except plain indices."""
     for node in _nodes(expression):
         for index in node.args if node.kind in ("dim", "item") else ():
             if isinstance(index, Expr):
@@ -126,10 +130,10 @@ def _leaves(expression: Expr) -> set[_Leaf]:
 
 
 def _course(expression: Expr, values: Mapping[_Leaf, int], signs: list[int]) -> float:
-    """The value of an expression; ``signs`` takes those of all below it.
+    """Return the value of an expression; add the signs of all operations in it to ``signs``.
 
     Raises:
-        ArithmeticError: it has none.
+        ArithmeticError: the expression has no value.
     """
     if expression.kind == "literal":
         value = expression.args[0]
@@ -157,7 +161,7 @@ def _course(expression: Expr, values: Mapping[_Leaf, int], signs: list[int]) -> 
 
 
 def _signs(expression: Expr, values: dict[_Leaf, int], leaf: _Leaf, value: int) -> list[int]:
-    """The course of an expression where one of its variables has a value."""
+    """Return the course of an expression, as signs, where one of its variables has a value."""
     values[leaf] = value
     signs: list[int] = []
     try:
@@ -168,10 +172,11 @@ def _signs(expression: Expr, values: dict[_Leaf, int], leaf: _Leaf, value: int) 
 
 
 def _bends(expression: Expr, dense: int) -> Iterator[int]:
-    """Values of one variable at which some part of the expression becomes 0 or leaves it.
+    """Yield values of one variable at which some part of the expression becomes 0 or leaves it.
 
-    Up to ``dense`` all are looked at, but for those after the first few; beyond it only where the
-    course is another one after some steps, each longer than the one before.
+    Values up to ``dense`` are examined one by one, until the first few such values are found.
+    Beyond ``dense`` the steps get longer and longer, and only a change of course from one step to
+    the next is noticed.
     """
     leaves = _leaves(expression)
     for leaf in sorted(leaves):
@@ -195,7 +200,7 @@ def _bends(expression: Expr, dense: int) -> Iterator[int]:
 
 
 def _bent(expression: Expr) -> bool:
-    """Whether an expression may change its course at numbers other than beside its literals."""
+    """Return whether an expression may change its course elsewhere than beside its literals."""
     nodes = [node for node in _nodes(expression) if node.kind in _ARITHMETIC]
     return len(nodes) > 1 or any(node.kind == "//" for node in nodes)
 
@@ -204,7 +209,7 @@ def _bent(expression: Expr) -> bool:
 
 
 def _rounded(value: float, inverted: bool) -> float:
-    """With few bits, so that what is computed from it is exact: a power of 2 if it is inverted."""
+    """Round to few bits, so that results are exact; to a power of 2 if the number is inverted."""
     if value == 0 or abs(value) > _LARGEST_REAL:
         return 0.0
     if inverted:
@@ -214,7 +219,7 @@ def _rounded(value: float, inverted: bool) -> float:
 
 
 def _reals(literals: Sequence[float], inverted: bool, rng: random.Random) -> tuple[float, ...]:
-    """At, beside and beyond some numbers, and drawn ones."""
+    """Return numbers at, beside and beyond some literals, and drawn ones."""
     found = [f * c for c in literals for f in (1.0, -1.0, 2.0, 0.7, 1.4)]
     if literals:
         beyond = 2.0 * max(map(abs, literals)) + 1.0
@@ -231,7 +236,7 @@ def _reals(literals: Sequence[float], inverted: bool, rng: random.Random) -> tup
 
 @lru_cache(maxsize=64)
 def landmarks(rule: Rule) -> Landmarks:
-    """The numbers of a rule; what is drawn depends on the text of its left side."""
+    """Return the landmarks of a rule; drawn ones depend on its left side and conditions."""
     rng = random.Random(f"{' '.join(map(str, rule.lhs))} {' '.join(map(str, rule.when))}")
     whole: set[int] = set()
     ranks: set[int] = set()

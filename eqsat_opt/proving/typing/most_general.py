@@ -1,8 +1,8 @@
 """The most general typing of a left side: shapes with unknown extents, attributes with open values.
 
-Each operator constrains its operands and attributes; what it leaves open becomes an unknown
+Each operator constrains its operands and attributes. Whatever it leaves open becomes an unknown
 (extents, slice bounds, pads) or a decision (ranks, axes, strides, groups). The registry's own
-``type_fn`` has the last word on every instance, so an error here can only lose instances.
+``type_fn`` decides about every instance, so an error here can only lose instances.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FUNCTIONS = (
     ("LeakyRelu", attributes(alpha=0.25)),
     ("HardSwish", attributes()),
 )
-"""What stands for any elementwise function."""
+"""Functions that are tried for a variable function, which may be any elementwise one."""
 _ARITHMETIC = {
     "+": python.add,
     "-": python.sub,
@@ -60,11 +60,11 @@ Known: TypeAlias = "Fresh | Shape"
 """An operand as an operator's scheme sees it."""
 
 Scheme: TypeAlias = "Callable[[Typing, Sequence[Known], Apply], tuple[list[Shape], Shape]]"
-"""Operands and pattern node to the shapes of the operands and of the result."""
+"""A function from operands and pattern node to the shapes of the operands and of the result."""
 
 
 class Open(Exception):
-    """An expression depends on an attribute that has no value yet."""
+    """The error raised where an expression depends on an attribute that has no value yet."""
 
 
 class Typing:
@@ -94,7 +94,7 @@ class Typing:
 
     @property
     def dtype(self) -> str:
-        """Element type of most operands, decided when it is asked for."""
+        """Element type of most operands, decided at first use."""
         if not self._dtype:
             self._dtype = self.choose(self.hints.dtypes, core=1)
         return self._dtype
@@ -121,14 +121,14 @@ class Typing:
             self.require(bool(a == b))
 
     def _given(self, name: str) -> Shape | None:
-        """The shape that a variable has, or that a condition says it has."""
+        """Return the shape that a variable has, or has by a condition; ``None`` if it has none."""
         for other in (name, *self.hints.same.get(name, ())):
             if other in self.shapes:
                 return self.shapes[other]
         return None
 
     def fresh(self, name: str, usual: tuple[int, ...], core: int = 0) -> Shape:
-        """A shape for a variable: that of a variable of equal shape, or all unknowns."""
+        """Give a variable a shape: that of a variable of equal shape, or all unknowns."""
         shape = self._given(name)
         if shape is None:
             ranks = self.hints.options(name, self.hints.usual(usual), self.shapes)
@@ -138,13 +138,13 @@ class Typing:
         return shape
 
     def any_shape(self, name: str) -> Shape:
-        """A shape for an operator that takes any rank."""
+        """Give a variable a shape for an operator that takes any rank."""
         if self.hints.spatial:
             return self.fresh(name, (self.axes + 2,))
         return self.fresh(name, (2, 1, 3, 0, 4), core=2)
 
     def at_least(self, operand: Known, rank: int) -> Shape:
-        """The operand with that many axes at least."""
+        """Return the shape of an operand, which must have at least ``rank`` axes."""
         if not isinstance(operand, Fresh):
             self.require(len(operand) >= rank)
             return operand
@@ -153,7 +153,7 @@ class Typing:
         return self.fresh(operand, usual, core=2)
 
     def broadcast(self, a: Shape, b: Shape) -> Shape:
-        """ONNX broadcasting of two shapes; which side stretches is a decision per axis."""
+        """Broadcast two shapes as ONNX does; which side stretches is a decision per axis."""
         self._settle()
         result: list[Extent] = []
         for axis in range(1, max(len(a), len(b)) + 1):
@@ -181,7 +181,7 @@ class Typing:
         return tuple(reversed(result))
 
     def partner(self, name: str, base: Shape) -> Shape:
-        """A shape for ``name`` that broadcasts with ``base``."""
+        """Give ``name`` a shape that broadcasts with ``base``."""
         shape = self._given(name)
         if shape is None:
             if not base:
@@ -199,10 +199,10 @@ class Typing:
         return tuple(self.extents.new() for _ in range(rank))
 
     def value(self, pattern: AttrPattern) -> Any:
-        """The value of a pattern; ``None`` where it is a variable without one.
+        """Return the value of a pattern; ``None`` where it is a variable without one.
 
         Raises:
-            Open: for arithmetic on a variable without a value.
+            Open: the pattern is arithmetic on a variable without a value.
         """
         if isinstance(pattern, tuple):
             return tuple(self.value(part) for part in pattern)
@@ -243,7 +243,7 @@ class Typing:
         return function(*operands)
 
     def solved(self, pattern: AttrPattern) -> Any:
-        """The value that a condition gives to a variable that has none yet, or ``None``."""
+        """Return the value that a condition gives to a variable that has none yet, if any."""
         if isinstance(pattern, tuple) or pattern.kind != "attr":
             return None
         for condition in self._when:
@@ -305,7 +305,7 @@ class Typing:
             ]
 
     def _solve(self, condition: Condition) -> bool:
-        """Make an equation hold; whether that was possible as yet."""
+        """Make an equation hold, and return whether that was possible yet."""
         try:
             if condition.kind == "==":
                 sides = [self._expression(arg) for arg in condition.args]
@@ -317,14 +317,14 @@ class Typing:
         return True
 
     def _ordered(self, condition: Condition) -> None:
-        """Give up where numbers that are known already are not in the order they must be in."""
+        """Give up where known numbers violate the order that a condition requires."""
         with contextlib.suppress(Open):
             left, right = (resolve(self._expression(arg)) for arg in condition.args)
             if not isinstance(left, _OPEN) and not isinstance(right, _OPEN):
                 self.require(_ORDER[condition.kind](left, right))
 
     def run_right(self, rhs: Sequence[Term]) -> None:
-        """After :meth:`run`, make the right side type as well, if not as the left side does.
+        """Make the right side type as well, after :meth:`run`; it may type unlike the left side.
 
         Raises:
             IllTyped: this combination of decisions does not type.

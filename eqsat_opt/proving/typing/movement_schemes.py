@@ -1,4 +1,4 @@
-"""How operators that only move data, or make it, constrain shapes and attributes."""
+"""The constraints on shapes and attributes of operators that only move data, or make it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _pad(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape]
 
 
 def _value(t: Typing, term: Apply) -> None:
-    """A number of the type of the operands; one of integers is whole."""
+    """Decide a number of the element type of the operands, a whole one for integers."""
     t.require(attribute(t, term, "dtype", (t.dtype,)) == t.dtype)
     options = SIGNED if t.dtype in FLOATS else tuple(v for v in SIGNED if v.is_integer())
     value = attribute(t, term, "value", options, core=2)

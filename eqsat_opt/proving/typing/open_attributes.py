@@ -1,4 +1,4 @@
-"""Attributes and extents of a pattern that are open: what a scheme decides, and what it leaves."""
+"""Open attributes and extents of a pattern: which a scheme decides, and which it leaves open."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ DYADIC = (0.25, 2.0, 0.5, 1.0)
 PARAMETERS = (0.25, -0.5, 2.0, 0.0, 0.5, 1.0, 3.0, 2.0**-10)
 """Attributes of functions of one argument, of any sign."""
 SIGNED = (0.5, -1.0, 2.0, -2.0, 1.0, 4.0, 0.25, -0.5, 0.0)
-"""Factors, addends and bounds, which may be negative; inverses and opposites are among them."""
+"""Factors, addends and bounds, of any sign; some are inverses or opposites of others."""
 
 
 def attribute(t: Typing, term: Apply, key: str, options: Sequence[Any], core: int = 0) -> Any:
-    """The value of an attribute; where it is open, one of ``options``, or a like one.
+    """Return the value of an attribute; where it is open, choose one of ``options`` or one like it.
 
-    Floats are also drawn for the rule, as are whole numbers beyond 1, and both are taken beside and
-    beyond those that the rule names. Options that are a ``range`` are all there are.
+    Floats are also drawn for the rule, as are whole numbers if some option is beyond 1. Both are
+    also taken beside and beyond the numbers that the rule names. If the options are a ``range``,
+    there are no others.
     """
     pattern = term.attrs[key]
     value = t.value(pattern)
@@ -47,7 +48,7 @@ def attribute(t: Typing, term: Apply, key: str, options: Sequence[Any], core: in
 
 
 def axis_of(t: Typing, operand: Known, term: Apply) -> tuple[Shape, int]:
-    """An operand that has the axis of an operator, and the axis."""
+    """Return an operand that has the axis of an operator, and the axis."""
     axis = t.value(term.attrs["axis"])
     x = t.at_least(operand, 1 if axis is None else axis + 1)
     axis = attribute(t, term, "axis", range(len(x)))
@@ -68,7 +69,7 @@ def _like(t: Typing, options: Sequence[Any], core: int) -> Any:
 
 
 def _count(t: Typing, options: Sequence[int], core: int = 0) -> int:
-    """One of ``options``, or sometimes a number beyond them or beside a number of the rule."""
+    """Choose one of ``options``, or sometimes a number beyond them or beside one of the rule."""
     marks = t.hints.marks
     more = tuple(n for n in (*marks.counts, *marks.drawn) if n not in options)
     if not more:
@@ -80,7 +81,7 @@ def _count(t: Typing, options: Sequence[int], core: int = 0) -> int:
 
 
 def extents_of(t: Typing, pattern: tuple[Any, ...]) -> Shape:
-    """A shape that a pattern spells out axis by axis; what is open becomes an unknown."""
+    """Return a shape that a pattern spells out axis by axis; open extents become unknowns."""
     shape = []
     for part in pattern:
         value = t.value(part)
@@ -102,10 +103,10 @@ def numbers(
     each: Sequence[int],
     low: int = 0,
 ) -> Any:
-    """A list attribute.
+    """Return the value of a list attribute.
 
-    It is one of the ``usual`` lists, or else ``count`` numbers out of ``each``; where the pattern
-    names its elements they are unknowns, ``low`` at least.
+    Where it is open, it is one of the ``usual`` lists, or else ``count`` numbers out of ``each``.
+    Where the pattern names its elements, open elements become unknowns, ``low`` at least.
     """
     pattern = term.attrs[key]
     if not isinstance(pattern, tuple):
@@ -127,12 +128,12 @@ def numbers(
 
 
 def repeated(n_axes: int, *values: int) -> list[tuple[int, ...]]:
-    """One list for each of ``values``, the same on all axes."""
+    """Return one list for each of ``values``, with the same value on all axes."""
     return [(value,) * n_axes for value in values]
 
 
 def multiple(t: Typing, whole: Extent, factor: int, part: Extent) -> None:
-    """Whole = factor * part, solved for the side that is open."""
+    """Make ``whole`` equal to ``factor * part``, solved for the side that is open."""
     whole, part = resolve(whole), resolve(part)
     if factor == 1:
         t.equal(whole, part)

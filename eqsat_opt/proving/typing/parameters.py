@@ -1,7 +1,7 @@
 """Attributes that are numbers: exact literals, values solved from conditions, and known signs.
 
-A constant that is near a target is taken for the target: the proof says that the equation is exact
-there, and the rule admits constants within its tolerance.
+A constant near a target counts as the target: the proof shows that the equation is exact there, and
+the rule admits constants within its tolerance.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Definitions = list[tuple[str, Expr | Scalar]]
 
 
 def number(value: Any) -> Scalar:
-    """A literal, an integer or a term as a number.
+    """Return a literal, an integer or a term as a number.
 
     Raises:
-        Unindexed: it is not a number, or not finite.
+        Unindexed: the value is not a number, or not finite.
     """
     if isinstance(value, Poly):
         known = value.constant
@@ -63,10 +63,10 @@ def number(value: Any) -> Scalar:
 
 
 def arithmetic(kind: str, left: Scalar, right: Scalar) -> Scalar:
-    """The sum, difference, product or quotient of two numbers.
+    """Return the sum, difference, product or quotient of two numbers.
 
     Raises:
-        Unindexed: for any other operation.
+        Unindexed: ``kind`` is any other operation.
     """
     match kind:
         case "+":
@@ -89,7 +89,7 @@ def _floats(rule: Rule) -> set[str]:
 
 
 def _name(expression: Expr, floats: set[str]) -> str | None:
-    """The float attribute that an expression is."""
+    """Return the float attribute that an expression is; ``None`` if it is none."""
     if expression.kind == "attr" and expression.args[0] in floats:
         return str(expression.args[0])
     return None
@@ -100,7 +100,7 @@ def _literal(expression: Expr) -> float | None:
 
 
 def _orders(rule: Rule) -> Iterator[tuple[Expr, Expr, bool]]:
-    """Lower side, higher side, and whether they differ."""
+    """Yield the lower and higher side of each order condition, and whether it is strict."""
     for condition in rule.when:
         if condition.kind in ("<", "<="):
             low, high = condition.args
@@ -108,7 +108,7 @@ def _orders(rule: Rule) -> Iterator[tuple[Expr, Expr, bool]]:
 
 
 def signs(rule: Rule) -> dict[str, Sign]:
-    """Float attribute to the sign that a condition tells."""
+    """Return the signs of float attributes that conditions imply."""
     floats = _floats(rule)
     found: dict[str, Sign] = {}
     for low, high, strict in _orders(rule):
@@ -123,7 +123,7 @@ def signs(rule: Rule) -> dict[str, Sign]:
 
 
 def definitions(rule: Rule) -> Definitions:
-    """Float attributes in terms of others, from equations first, then from orders.
+    """Express float attributes by others, from equations first, then from orders.
 
     Conditions that give no equation are left out, so a proof assumes less than the rule.
     """
@@ -158,7 +158,7 @@ def _solutions(condition: Condition, floats: set[str]) -> Iterator[tuple[str, Ex
 
 
 def _solved(left: Expr, right: Expr, floats: set[str]) -> Iterator[tuple[str, Expr]]:
-    """Values of single attributes that make ``left == right``."""
+    """Yield values of single attributes that make ``left == right``."""
     name = _name(left, floats)
     if name is not None and name not in _names(right):
         yield name, right
@@ -173,7 +173,7 @@ def _solved(left: Expr, right: Expr, floats: set[str]) -> Iterator[tuple[str, Ex
             yield from _solved(a, right + b, floats)
             yield from _solved(b, a - right, floats)
         case "*":
-            # A product that is not 0 has no factor that is.
+            # A product that is not 0 has no factor that is 0.
             for one, other in ((a, b), (b, a)):
                 if _literal(right) or _literal(other):
                     yield from _solved(one, right / other, floats)

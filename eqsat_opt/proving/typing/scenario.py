@@ -1,7 +1,8 @@
 """A rule at symbolic sizes: both sides as index functions, with the premises of their typing.
 
-Sizes, strides, pads, dilations, kernels and groups are symbols. What decides the form of the index
-functions is enumerated: ranks, axes, permutations, flags. Every combination is one scenario.
+Sizes, strides, pads, dilations, kernels and groups are symbols. Ranks, axes, permutations and flags
+determine the form of the index functions, so they are enumerated. Every combination is one
+scenario.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = ["HIGHEST_RANK", "Scenario", "scenario", "scenarios", "value_at"]
 WINDOWS = frozenset(name for name, op in OPS.items() if "strides" in op.attrs)
 """Operators that slide a window over their data."""
 HIGHEST_RANK = 5
-"""Ranks are tried up to this one, unless the rule pins them."""
+"""Highest rank that is tried, unless the rule fixes ranks."""
 _POSITIVE = frozenset(
     {"strides", "dilations", "kernel", "group", "size", "channels", "repeats", "shape"}
 )
@@ -55,15 +56,15 @@ _MAX_SCENARIOS = 15_000
 
 @dataclass(frozen=True)
 class Scenario:
-    """One combination of what is enumerated.
+    """One combination of the enumerated choices.
 
     Attributes:
-        choices: what was chosen, by name (``rank x``, ``axis``, …).
-        premises: what typing and conditions say of the symbols.
+        choices: name of a choice (``rank x``, ``axis``, …) to the option chosen.
+        premises: formulas about the symbols that follow from typing and conditions.
         shapes: tensor variable to its extents.
         attrs: attribute variable to its value.
         sides: left and right side of every root, of equal shape.
-        parameters: numbers that stand for any value of the sign that is known of them.
+        parameters: numbers that may have any value of the sign that is known of them.
     """
 
     choices: dict[str, Any]
@@ -75,12 +76,13 @@ class Scenario:
 
 
 def scenarios(rule: Rule, highest: int = HIGHEST_RANK) -> Iterator[Scenario]:
-    """All scenarios that are not ruled out by typing alone.
+    """Yield all scenarios that are not ruled out by typing alone.
 
-    Tensors are tried up to the rank `highest`, unless a condition gives theirs.
+    Tensors are tried up to the rank `highest`, unless a condition gives their rank.
 
     Raises:
-        Unindexed: an operator of the rule has no index semantics, or there are too many.
+        Unindexed: an operator of the rule has no index semantics, or there are too many
+            combinations.
     """
 
     def attempt(chooser: Chooser) -> Scenario | None:
@@ -96,18 +98,18 @@ def scenarios(rule: Rule, highest: int = HIGHEST_RANK) -> Iterator[Scenario]:
 
 
 def scenario(rule: Rule, choices: Choices, highest: int = HIGHEST_RANK) -> Scenario:
-    """The scenario that some choices lead to.
+    """Return the scenario that some choices lead to.
 
     Raises:
         IllTyped: typing alone rules it out.
-        Undefined: a condition reads what does not exist.
+        Undefined: a condition reads an axis or element that does not exist.
         Unindexed: an operator of the rule has no index semantics.
     """
     return _Builder(rule, choices=choices, highest=highest).scenario()
 
 
 def value_at(value: Any, sizes: Mapping[Atom, int], numbers: Mapping[str, float]) -> Any:
-    """What a shape or an attribute is at values of the symbols and of the parameters."""
+    """Evaluate a shape or an attribute at values of the symbols and of the parameters."""
     if isinstance(value, tuple):
         return tuple(value_at(part, sizes, numbers) for part in value)
     if isinstance(value, Poly):
@@ -242,7 +244,7 @@ class _Builder(Values):
             self.bind(name, self.symbol(name, positive=True))
 
     def _free(self, op: str, key: str, name: str, operands: Sequence[IndexTensor]) -> Any:
-        """The value of an attribute variable: chosen, or a symbol."""
+        """Return the value of an attribute variable: chosen, or a symbol."""
         kind = get_op(op).attrs[key]
         rank = operands[0].rank if operands else 0
         if kind == "float":
@@ -257,7 +259,8 @@ class _Builder(Values):
             perm = self.choices.pick(name, list(itertools.permutations(range(rank))))
             return tuple(map(poly, perm))
         if key == "axes":
-            # Operators take axes for a set; who looks at one of them sees any order.
+            # Operators treat axes as a set; a rule that reads single elements of it meets any
+            # order.
             subsets = itertools.permutations if self._is_indexed(name) else itertools.combinations
             sets = [s for n in range(1, rank + 1) for s in subsets(range(rank), n)]
             return tuple(map(poly, self.choices.pick(name, sets)))
@@ -267,14 +270,14 @@ class _Builder(Values):
         return tuple(self._integer(key, f"{name}[{i}]") for i in range(length))
 
     def _integer(self, key: str, name: str) -> Poly:
-        """A number, where one is chosen, or a symbol."""
+        """Return an integer: a number where one is chosen, or a symbol."""
         chosen = self.choices.number(key, name)
         if chosen is not None:
             return poly(chosen)
         return self.symbol(name, positive=key in _POSITIVE)
 
     def _is_indexed(self, name: str) -> bool:
-        """Whether the rule looks at single elements of a list."""
+        """Return whether the rule reads single elements of a list."""
         expressions = [arg for c in self.rule.when for arg in c.args]
         for term in applied(self.rule.roots):
             expressions += (part for value in term.attrs.values() for part in parts(value))
@@ -291,7 +294,7 @@ class _Builder(Values):
 
 
 def _indexed(expression: Expr) -> Iterator[str]:
-    """Lists of which the expression takes an element."""
+    """Yield the lists of which an expression takes an element."""
     if expression.kind == "item":
         yield from (leaf.args[0] for leaf in expression.args[0].leaves())
     for arg in expression.args:
@@ -300,7 +303,7 @@ def _indexed(expression: Expr) -> Iterator[str]:
 
 
 def _literal_ranks(rule: Rule) -> Iterator[int]:
-    """Ranks that literal permutations of the rule ask for."""
+    """Yield the ranks that literal permutations of the rule require, and 0."""
     yield 0
     for term in applied(rule.roots):
         if isinstance(perm := term.attrs.get("perm"), tuple):

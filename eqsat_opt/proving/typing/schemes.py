@@ -1,4 +1,4 @@
-"""How each operator constrains the shapes of its operands and its attributes."""
+"""The constraints of each operator on the shapes of its operands and on its attributes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _along_axis(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list
 
 
 def _reduced(t: Typing, operand: Known, term: Apply) -> tuple[Shape, tuple[int, ...]]:
-    """The operand of a reduction, and the axes that it reduces."""
+    """Return the operand of a reduction, and the axes that it reduces."""
     pattern = term.attrs["axes"]
     given = t.value(pattern)
     known = [axis for axis in given or () if axis is not None]
@@ -163,7 +163,7 @@ _SCHEMES: dict[str, Scheme] = {
 
 
 def scheme_of(op: str) -> Scheme:
-    """The scheme of an operator; without one of its own it is what the index function says."""
+    """Return the scheme of an operator, its own or one derived from the index function."""
     known = get_op(op)
     if op in _SCHEMES:
         return _SCHEMES[op]

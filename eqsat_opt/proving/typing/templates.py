@@ -17,16 +17,16 @@ __all__ = ["Instance", "Template"]
 
 _OPEN = (Unknown, Derived)
 _Slot: TypeAlias = "int | tuple[_Slot, ...]"
-"""Where a value stands; of a list, where each of its parts does."""
+"""The slot of a value; for a list, the slots of its parts."""
 
 
 class Instance:
     """Values of all variables, to be compared and counted before they are typed.
 
     Attributes:
-        key: the same for equal instances of a rule: element types, shapes and attributes, each in
-            order of the names.
-        elements: of all operands together.
+        key: key that is the same for equal instances of a rule: element types, shapes and
+            attributes, each in order of the names.
+        elements: number of elements of all operands together.
     """
 
     __slots__ = ("_template", "_values", "elements", "key")
@@ -38,14 +38,14 @@ class Instance:
         self.elements = sum(map(prod, key[1]))
 
     def bindings(self) -> Bindings:
-        """As every reader of rules takes them."""
+        """Return the types and attributes of the instance, as readers of rules take them."""
         tensors, attributes = self._template.names
         dtypes, shapes, values = self.key
         types = map(TensorType, dtypes, shapes)
         return Bindings(dict(zip(tensors, types)), dict(zip(attributes, values)))  # noqa: B905
 
     def shrunk(self) -> Iterator[Instance]:
-        """Instances of the same typing with one or two smaller extents."""
+        """Yield instances of the same typing with one or two smaller extents."""
         lows = self._template.lows
         open_ = [i for i, value in enumerate(self._values) if value > lows[i]]
         least = [{i: lows[i]} for i in open_]
@@ -58,7 +58,7 @@ class Instance:
                 yield instance
 
     def emptied(self) -> Iterator[Instance]:
-        """Instances of the same typing with one extent of 0."""
+        """Yield instances of the same typing with one extent of 0."""
         for place in range(len(self._values)):
             values = [0 if i == place else value for i, value in enumerate(self._values)]
             instance = self._template.at(values, least=0)
@@ -66,7 +66,10 @@ class Instance:
                 yield instance
 
     def stretched(self, extent: int, others: int) -> Iterator[Instance]:
-        """Instances of the same typing with one extent as given, and at most ``others`` else."""
+        """Yield instances of the same typing with one extent as given, and others small.
+
+        All other extents are at most ``others``.
+        """
         lows = self._template.lows
         for place in range(len(self._values)):
             values = [extent if i == place else min(v, others) for i, v in enumerate(self._values)]
@@ -79,7 +82,7 @@ class Template:
     """A straight-line program from values of the open extents to shapes and attributes."""
 
     def __init__(self, typing: Typing) -> None:
-        """Flatten what a run of ``typing`` found.
+        """Flatten the result of a run of ``typing``.
 
         Attributes:
             lows: least values of the open extents.
@@ -105,7 +108,7 @@ class Template:
 
     @cached_property
     def named(self) -> tuple[int, ...]:
-        """Places of the open extents that attributes are, rather than shapes alone."""
+        """Positions of the open extents that occur in attributes, not only in shapes."""
         in_attributes = {slot for attr in self._attrs for slot in _slots_of(attr)}
         return tuple(place for place in range(len(self.lows)) if place in in_attributes)
 
@@ -128,13 +131,16 @@ class Template:
         return place
 
     def all(self, bound: int) -> Iterator[Instance | None]:
-        """One per assignment with open extents up to ``bound``."""
+        """Yield one instance per assignment with open extents up to ``bound``.
+
+        An assignment without an instance yields ``None``.
+        """
         return map(self.at, product(*(range(low, bound + 1) for low in self.lows)))
 
     def at(self, values: Sequence[int], least: int = 1) -> Instance | None:
-        """The instance at these extents, raised to their least values; ``None`` if none fits.
+        """Return the instance at these extents, raised to their least values, if it fits.
 
-        Extents are at least 1, or 0 where ``least`` is.
+        Extents are at least 1, or at least 0 where ``least`` is 0.
         """
         slots = self._slots.copy()
         lows = [min(low, least) for low in self.lows] if least < 1 else self.lows

@@ -1,4 +1,4 @@
-"""The most general typing: equations between sizes solved, the rest kept as premises."""
+"""The most general typing: equations between sizes are solved, the rest is kept as premises."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Unifier", "is_positive"]
 
 
 def is_positive(value: Poly, positive: Iterable[Atom]) -> bool:
-    """Whether a polynomial is at least 1 because all its terms are positive."""
+    """Return whether a polynomial is at least 1 because all its terms are positive."""
     known = set(positive)
     return bool(value.terms) and all(
         coefficient > 0 and all(_positive_atom(a, known) for a in monomial)
@@ -40,10 +40,10 @@ def _positive_atom(part: Atom, positive: set[Atom]) -> bool:
 
 @dataclass
 class Unifier:
-    """Solves equations for symbols.
+    """A solver of equations for symbols.
 
     Attributes:
-        values: symbol to what it stands for.
+        values: symbol to its value, in terms of symbols that are not solved.
         positive: symbols that are at least 1.
     """
 
@@ -51,7 +51,7 @@ class Unifier:
     positive: set[Atom]
 
     def solve(self, formulas: Iterable[Formula]) -> bool:
-        """Take up what ``formulas`` say; whether anything new was solved."""
+        """Solve the equations in ``formulas``, and return whether anything new was solved."""
         found = False
         for formula in formulas:
             for part in formula.parts if isinstance(formula, AllOf) else (formula,):
@@ -76,7 +76,7 @@ class Unifier:
         return False
 
     def _units(self, equation: Poly) -> bool:
-        """Read a product of sizes that is 1 as sizes that are 1."""
+        """Solve an equation that makes a product of sizes 1, by sizes that are 1."""
         found = False
         for sign in (1, -1):
             rest = equation * sign + 1
@@ -87,7 +87,7 @@ class Unifier:
         return found
 
     def _share(self, equation: Poly) -> bool:
-        """Read floor(n/d) d = n as n = d q with a new size q."""
+        """Solve floor(n/d) d = n by n = d q, with a new size q."""
         for part in sorted(equation.atoms()):
             if part.kind != "quotient":
                 continue
@@ -111,7 +111,7 @@ class Unifier:
         }
 
     def _divides_safely(self, equation: Poly, symbol: Atom) -> bool:
-        """Whether the factor of ``symbol`` in the equation is never 0."""
+        """Return whether the factor of ``symbol`` in the equation is never 0."""
         factor = Poly(
             tuple(
                 (tuple(a for a in monomial if a != symbol), coefficient)
@@ -126,7 +126,7 @@ class Unifier:
         )
 
     def _shortened(self, equation: Poly) -> Poly:
-        """The equation without common positive factors."""
+        """Divide the equation by its common positive factors."""
         for symbol in sorted(equation.atoms()):
             while (
                 symbol in self.positive
@@ -140,12 +140,12 @@ class Unifier:
         return equation
 
     def premises(self, formulas: Sequence[Formula]) -> list[Formula]:
-        """``formulas`` after replacement, and that positive symbols are positive."""
+        """Return ``formulas`` after replacement, and a fact for each positive symbol."""
         facts = [NonNegative(poly(0) + self.value(symbol) - 1) for symbol in sorted(self.positive)]
         return list(
             conjunction([*facts, *(substitute(formula, self.values) for formula in formulas)])
         )
 
     def value(self, symbol: Atom) -> Poly:
-        """What a symbol stands for."""
+        """Return the value of a symbol; a symbol that is not solved is its own value."""
         return self.values.get(symbol, Poly((((symbol,), 1),)))

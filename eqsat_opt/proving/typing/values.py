@@ -35,8 +35,8 @@ class Values:
     """Values of expressions, as far as ranks and attributes are bound.
 
     Attributes:
-        rule: whose variables they are.
-        unifier: what is known of the symbols.
+        rule: rule that the variables belong to.
+        unifier: solver with the known values of the symbols.
         ranks: tensor variable to rank.
         attrs: attribute variable to value.
         parameters: numbers met so far, and their signs.
@@ -53,22 +53,22 @@ class Values:
         return demanded((*self.rule.lhs, *self.rule.rhs))
 
     def symbol(self, name: str, *, positive: bool) -> Poly:
-        """An integer, in terms of those that are not solved."""
+        """Return an integer symbol, in terms of symbols that are not solved."""
         symbol = Atom(name)
         if positive:
             self.unifier.positive.add(symbol)
         return self.unifier.value(symbol)
 
     def extent(self, name: str, axis: int) -> Poly:
-        """One extent of a tensor variable."""
+        """Return one extent of a tensor variable."""
         return self.symbol(f"{name}.{axis}", positive=True)
 
     def shape(self, name: str) -> tuple[Poly, ...]:
-        """All of them."""
+        """Return all extents of a tensor variable."""
         return tuple(self.extent(name, axis) for axis in range(self.ranks[name]))
 
     def parameter(self, name: str) -> Parameter:
-        """A float attribute of which only the sign may be known."""
+        """Return a float attribute of which only the sign may be known."""
         sign = signs(self.rule).get(name, "unknown")
         self.parameters[name] = sign
         return Parameter(name, sign)
@@ -78,7 +78,7 @@ class Values:
         self.attrs.setdefault(name, value)
 
     def value(self, expression: Any) -> Any:
-        """The value of an expression: a polynomial, a tuple of them, a number or a string."""
+        """Return the value of an expression: a polynomial, tuple of them, number or string."""
         if not isinstance(expression, Expr):
             return expression
         args = expression.args
@@ -132,7 +132,7 @@ class Values:
         return number(value) if isinstance(value, float) else value
 
     def _free_inside(self, name: str) -> Any:
-        """A variable that is first met inside an expression: a number without restriction."""
+        """Return an unrestricted number for a variable that is first met inside an expression."""
         if "Float" in (kind for other, kind in self.rule.kinds if other == name):
             return self.parameter(name)
         return self.symbol(name, positive=False)
@@ -147,10 +147,10 @@ class Values:
         return known
 
     def condition(self, condition: Condition) -> Formula:
-        """What a condition says of integers.
+        """Return the formula about integers that a condition implies.
 
         Raises:
-            Undefined: it is about an axis that does not exist.
+            Undefined: the condition is about an axis or element that does not exist.
         """
         args = condition.args
         match condition.kind:
@@ -161,7 +161,7 @@ class Values:
                 return all_of()
         left, right = (self.value(arg) for arg in args)
         if not (isinstance(left, Poly) and isinstance(right, Poly)):
-            return all_of()  # what it tells of numbers was solved before
+            return all_of()  # its facts about numbers were solved before
         match condition.kind:
             case "==":
                 return equal(left, right)

@@ -1,4 +1,4 @@
-"""How convolutions, pools and normalisations over channels constrain shapes and attributes."""
+"""The constraints of convolutions, pools and channel normalisations on shapes and attributes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def _half(kernel: int, dilation: int) -> int:
 
 
 def _windows(t: Typing, term: Apply, data: Shape, kernel: Sequence[Extent]) -> Shape:
-    """Positions of the windows; decides strides, dilations and pads, often half of the kernel."""
+    """Return the positions of windows; decide strides, dilations and pads.
+
+    Pads are often half of the kernel.
+    """
     n = len(kernel)
     strides = numbers(
         t, term, "strides", count=n, usual=repeated(n, 1, 2), each=(1, 2, 3, 1, 2, 3, 4, 5)
@@ -94,7 +97,7 @@ def _deconv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
     t.require(isinstance(group, int))
     multiple(t, x[1], group, t.extents.new())
     n = len(x) - 2
-    # Results grow with strides, by each axis.
+    # Results grow with the strides of each axis.
     strides = numbers(
         t, term, "strides", count=n, usual=repeated(n, 1, 2), each=(1, 2, 3) if n < 3 else (1, 1, 2)
     )
@@ -116,7 +119,7 @@ def _deconv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
 
 
 def pool(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    """Windows of one operand; the kernel is an attribute."""
+    """Return the shapes of windows over one operand; the kernel is an attribute."""
     x = _spatial(t, operands[0], term)
     n = len(x) - 2
     kernel = numbers(t, term, "kernel", count=n, usual=repeated(n, 2, 3), each=(1, 2, 3))

@@ -1,3 +1,3 @@
-"""Axes of the terms of a rule: which are one axis, and which ranks must be tried."""
+"""Axes of the terms of a rule: which of them correspond, and which ranks must be tried."""
 
 __all__: list[str] = []

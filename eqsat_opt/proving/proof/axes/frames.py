@@ -1,9 +1,9 @@
-"""Which axes of the terms of a rule are one axis, whatever its rank.
+"""The correspondence between the axes of the terms of a rule, at any rank.
 
 Terms whose ranks are provably equal and whose axes correspond one to one have the same *frame*.
-Frames that broadcast against each other are aligned at their last axes and make a *family*; an axis
-of a family is a *column*, counted from the right. A transposition, and an operator that drops
-axes, leads from one family to another.
+Frames that broadcast against each other are aligned at their last axes and form a *family*. An axis
+of a family is a *column*, counted from the right. A transposition, or an operator that drops axes,
+leads from one family to another.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ class Frames(Relations):
     """The frames of a rule.
 
     Attributes:
-        zones: columns from the right that an operator treats on their own, by key.
-        lefts: axes from the left that an operator treats on their own, by key.
-        flat: keys of terms that are taken in the order of their elements.
-        sets: key to what gives a set of axes of its operand, of any size, that it reduces.
+        zones: number of columns from the right that an operator treats on their own, by key.
+        lefts: number of axes from the left that an operator treats on their own, by key.
+        flat: keys of terms whose elements are taken in order.
+        sets: key of a term that reduces a set of axes of its operand, of any size, to the source of
+            that set.
         padded: keys of frames with pads of every axis.
         windows: keys of windows of any rank, all on lists of any length.
         strange: key to an operator of which nothing is known here.
@@ -42,7 +43,7 @@ class Frames(Relations):
         """Relate all terms of ``rule``.
 
         Raises:
-            Open: the axes depend on something else.
+            Open: the axes depend on a property that ``given`` leaves open.
         """
         super().__init__(rule, given)
         self._relate()
@@ -75,7 +76,7 @@ class Frames(Relations):
                 self._operator(key, term)
 
     def _linked(self) -> bool:
-        """Align terms of equal rank even if no operator relates their axes; whether any was new."""
+        """Align terms of equal rank that no operator relates, and return whether any was new."""
         before = self.families.changes
         first: dict[Key, Key] = {}
         for key in self.known:
@@ -125,7 +126,7 @@ class Frames(Relations):
             self._strange(key, op, operands)
 
     def _strange(self, key: Key, op: str, operands: Sequence[Key]) -> None:
-        """Of an operator that takes few ranks, that is all there is to know."""
+        """Record an operator of which nothing is known but, if it takes few, its ranks."""
         told = list(zip(*ranks_of(op, len(operands)), strict=True))
         if told and max(map(max, told)) < HIGHEST:
             for one, ranks in zip((*operands, key), told, strict=True):
@@ -137,7 +138,7 @@ class Frames(Relations):
             self.strange[one] = op
 
     def _axes(self, key: Key, term: Apply) -> None:
-        """Sets of axes that have any size."""
+        """Record the set of axes of an operator, where it may have any size."""
         name = variable(term.attrs.get("axes"))
         if name is not None:
             self.sets[key] = ("axes", name)
@@ -185,7 +186,7 @@ class Frames(Relations):
             self.permuted.append(first)
 
     def ends(self, perm: str) -> tuple[Key, Key] | None:
-        """A term that a permutation turns, and the turned one."""
+        """Return a term that a permutation transposes, and the result; ``None`` without one."""
         found = self._derived.get(("perm", perm))
         return found if isinstance(found, tuple) else None
 

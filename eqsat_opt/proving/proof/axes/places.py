@@ -1,4 +1,4 @@
-"""Axes that a rule names or numbers, and its comparisons of them.
+"""The axes that a rule names or numbers, and its comparisons of them.
 
 Each distinguishes some columns from the others. :mod:`eqsat_opt.proving.proof.axes.reach` counts
 these columns and gives the argument.
@@ -21,21 +21,22 @@ _PLACES = frozenset({"axis", "axes"})
 
 
 class Uneven(Exception):
-    """Ranks above those that are tried may behave differently; the message gives the reason."""
+    """The error raised where ranks above those tried may behave differently, with the reason."""
 
 
 class Places:
-    """What the attributes and conditions of a rule say about its axes, where ranks are open.
+    """The axes in the attributes and conditions of a rule, where ranks are open.
 
     Attributes:
-        groups: families that are connected.
+        groups: classes of families that are connected.
         open: groups with ranks that are not all tried.
-        zones: columns from the right that are distinguished, by family.
-        lefts: axes from the left that are distinguished, by frame.
+        zones: number of columns from the right that are distinguished, by family.
+        lefts: number of axes from the left that are distinguished, by frame.
         named: variable to the frame in which it is an axis.
         more: expressions with an offset from a variable, and the offset, by group.
-        gaps: columns between what conditions compare with an offset, by group.
-        last: variable that is counted from the end to a tensor and its number from there.
+        gaps: number of columns between axes that conditions compare with an offset, by group.
+        last: variable that is counted from the end, to a tensor and its offset from the tensor's
+            rank.
     """
 
     def __init__(self, rule: Rule, frames: Frames) -> None:
@@ -53,21 +54,21 @@ class Places:
         self._closed: set[str] = set()
 
     def group(self, key: Key) -> Key:
-        """The families that are connected with that of a term."""
+        """Return the group of a term: the families that are connected with its own."""
         return self.groups.find(self.frames.families.find(key))
 
     def is_open(self, key: Key) -> bool:
-        """Whether a term belongs to a group with ranks that are not tried."""
+        """Return whether a term belongs to a group with ranks that are not tried."""
         return self.group(key) in self.open
 
     def of(self, frame: tuple[Key, Key]) -> Key:
-        """The group of a frame."""
+        """Return the group of a frame."""
         return self.groups.find(frame[0])
 
     # Names and numbers of axes -------------------------------------------------------------------
 
     def _aliases(self) -> Iterator[tuple[str, tuple[Key, int]]]:
-        """Axes that are counted from the end: name to a tensor and a number from its rank."""
+        """Yield the axes that are counted from the end: name, tensor and offset from its rank."""
         for condition in self.rule.when:
             if condition.kind == "==":
                 for one, other in (condition.args, condition.args[::-1]):
@@ -76,7 +77,7 @@ class Places:
                         yield str(a.args[0]), (b.args[0], more - less)
 
     def _place_names(self) -> Iterator[str]:
-        """Variables that stand for an axis."""
+        """Yield the variables that are axes."""
         expressions: list[tuple[Expr, bool]] = []
         for term in self.frames.terms.values():
             for key, value in term.attrs.items():
@@ -109,7 +110,7 @@ class Places:
                 raise Uneven(f"{name} is an axis of tensors whose ranks may differ")
 
     def _value(self, expression: Expr) -> None:
-        """A number that is no place: it may hold extents at places."""
+        """Read a number that is not an axis; it may contain extents at axes."""
         if expression.kind == "dim":
             self._place(expression.args[1], expression.args[0])
         elif expression.kind == "rank":
@@ -125,7 +126,7 @@ class Places:
                     self._value(arg)
 
     def _entry(self, item: Expr) -> None:
-        """An element of a list of extents."""
+        """Read an element of a list of extents."""
         frames = self.frames
         name = str(item.args[0])
         key = ("list", name)
@@ -139,7 +140,7 @@ class Places:
                     raise Uneven(f"{item} is an element of a list of any length")
 
     def _place(self, expression: Any, key: Key) -> None:
-        """An axis of a term."""
+        """Read an axis of a term."""
         frames = self.frames
         lifted = expression if isinstance(expression, Expr) else Expr("literal", (expression,))
         base, more = offset(lifted)
@@ -215,7 +216,7 @@ class Places:
         return self._kind(base) in ("rank", "place")
 
     def _is_free(self, base: Expr) -> bool:
-        """Whether an axis or a rank may be higher than those that are tried."""
+        """Return whether an axis or a rank may be higher than those that are tried."""
         kind = self._kind(base)
         return (kind == "place" and self._frame_of(base) is not None) or (
             kind == "rank" and self.is_open(base.args[0])
@@ -229,7 +230,7 @@ class Places:
         return base.kind
 
     def _frame_of(self, base: Expr) -> tuple[Key, Key] | None:
-        """Where a place is counted; ``None`` where all ranks of that are tried."""
+        """Return the frame that an axis is counted in; ``None`` where all its ranks are tried."""
         if base.kind == "item":
             ends = self.frames.ends(str(base.args[0]))
             assert ends is not None
@@ -267,7 +268,7 @@ class Places:
     def _place_and_rank(
         self, condition: Condition, place: Expr, tensor: Key, gap: int, *, above: bool = False
     ) -> None:
-        """``place + gap`` compared with a rank."""
+        """Read a comparison of ``place + gap`` with a rank."""
         frame = self._frame_of(place)
         if frame is None and not self.is_open(tensor):
             return
@@ -279,7 +280,7 @@ class Places:
 
 
 def _inside(expression: Expr, is_place: bool) -> Iterator[str]:
-    """Variables that an expression uses as an axis."""
+    """Yield the variables that an expression uses as an axis."""
     base, _ = offset(expression)
     if is_place and base.kind == "attr":
         yield str(base.args[0])

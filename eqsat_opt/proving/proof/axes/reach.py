@@ -2,43 +2,46 @@
 
 The prover shows a rule for all sizes at one rank at a time. Let a rule be wrong at some instance of
 high rank, at one element of a result. We make from it an instance of a lower rank at which the rule
-is wrong, too; so a rule that is right at all low ranks is right at all ranks. This module counts
+is wrong, too; so a rule that is right at all low ranks is right at all ranks. This module computes
 which ranks are low enough.
 
 *Columns.* :class:`~eqsat_opt.proving.proof.axes.frames.Frames` relates all axes of all terms, of
 both sides: elementwise operators align their operands at the last axis, a concatenation or a
 softmax keeps the axes of its operand, a transposition exchanges them. Axes that are related are one
-column. No column has two axes of one term: families and the transpositions, products with vectors
-and reductions that drop axes between them form no cycle (``x + Transpose(x)`` does, and is
+column. No column has two axes of one term: the operators between families (transpositions, products
+with vectors, and reductions that drop axes) form no cycle (``x + Transpose(x)`` does, and is
 refused). Terms of provably equal rank have equal numbers for the axis of a column.
 
-*Columns that are told apart.* These stay as they are: those that an operator treats on their own
-(the last two of a matrix product, the first two of a batch normalisation), those that an attribute
-or a ``dim`` names by a number from the left or the right, with all axes between it and that end;
-one for each variable that is an axis; those that lie between two places where a condition compares
-them with an offset; all those of a tensor whose rank a condition bounds. A variable must be an axis
-at one rank only, p[i] an axis of what the permutation p turns with i one of the result, and no rank
-or axis a number. Then leaving out any other column keeps what every place means, all conditions
-that hold, and all types: axes to its right are counted down by one in every term that has it.
+*Distinguished columns* stay as they are. They are those that an operator treats on their own (the
+last two of a matrix product, the first two of a batch normalisation); those that an attribute or a
+``dim`` names by a number from the left or the right, with all axes between them and that end; one
+for each variable that is an axis; those between two axes that a condition compares with an offset;
+all those of a tensor whose rank a condition bounds. A variable must be an axis at one rank only,
+p[i] must be an axis of the operand of the permutation p and i an axis of the result, and no rank or
+axis may be a number. Then leaving out any other column keeps the meaning of every axis, all
+conditions that hold, and all types: axes to its right are counted down by one in every term that
+has it.
 
 *Leaving out a column.* Every operator treats all other columns elementwise. So the element that is
 wrong reads, along such a column, the operands at the index of this element (or at 0, where an
-operand has extent 1); fixing the index there leaves the same value and one axis less. Hence every
-instance has a wrong one whose columns are all told apart: their number is enough.
+operand has extent 1). Fixing the index there leaves the same value and one axis less. Hence every
+wrong instance implies a wrong one whose columns are all distinguished: ranks up to their number
+suffice.
 
 *Sets of axes* (``axes=k``, a layer normalisation from any axis on) have any number of columns,
-which are summed and not fixed. Those outside of the set are left out as before. Two neighbours
-inside are joined to one, of the product of their extents: a sum over both is a sum over that one.
-This needs that all tensors below such reductions have one shape; the others have their index fixed
-by the element, and extent 1 from then on. It needs that no permutation separates neighbours. So at
-most one column per kind (2^s - 1 for s sets) is left in each gap between those that are told apart.
+which are summed and not fixed. Columns outside of the set are left out as before. Two neighbours
+inside are joined to one column, of the product of their extents: a sum over both is a sum over that
+one. This needs that all tensors below such reductions have one shape; other tensors have their
+index fixed by the element, and extent 1 from then on. It also needs that no permutation separates
+neighbours. So at most one column per kind (2^s - 1 for s sets) is left in each gap between
+distinguished columns.
 
 *Orders of elements.* A reshape takes elements in order, so columns of its operand are joined, not
-left out, which keeps the order. This needs one shape for all tensors that meet there, but those
+left out, which keeps the order. This needs one shape for all tensors that meet there, except those
 with a single axis that is not 1, by the condition that makes them a vector.
 
-*Pads of every axis*: an element is outside if it is outside along one column, which stays, one for
-each such operator; along all others it may be left out. *Windows* over any number of axes:
+*Pads of every axis*: an element is in the padding if it is there along one column. This column
+stays, one for each such operator; all others may be left out. *Windows* over any number of axes:
 :mod:`eqsat_opt.proving.proof.axes.sliding`. Where the argument does not apply, a rule is proved if
 its conditions bound the ranks, such as x.rank <= 4.
 """
@@ -65,11 +68,11 @@ _SLIDING = 4
 
 @dataclass(frozen=True)
 class Reach:
-    """The ranks that must be tried so that a rule is known at all ranks.
+    """The ranks that must be tried so that a rule is known to hold at all ranks.
 
     Attributes:
-        highest: rank up to which everything is to be tried.
-        open: tensor and list variables that may have a higher one.
+        highest: rank up to which all ranks are to be tried.
+        open: tensor and list variables that may have a higher rank.
     """
 
     highest: int
@@ -77,10 +80,10 @@ class Reach:
 
 
 def reach_of(rule: Rule, given: Mapping[Key, int] | None = None) -> Reach:
-    """The ranks to try.
+    """Return the ranks to try.
 
     Raises:
-        Uneven: no rank up to :data:`MOST_RANKS` is known to do.
+        Uneven: no rank up to :data:`MOST_RANKS` is known to suffice.
     """
     given = given or {}
     try:
@@ -94,12 +97,12 @@ def reach_of(rule: Rule, given: Mapping[Key, int] | None = None) -> Reach:
 
 
 class _Count(Places):
-    """The columns that one rule tells apart, family by family."""
+    """The count of the columns that one rule distinguishes, family by family."""
 
     # Groups of families --------------------------------------------------------------------------
 
     def _is_bounded(self, key: Key) -> bool:
-        """Whether all ranks that a term may have are tried."""
+        """Return whether all ranks that a term may have are tried."""
         ranks = self.frames.ranks
         most = ranks.most(key)
         return most is not None and (most <= MOST_RANKS or most == ranks.least(key))
@@ -112,7 +115,7 @@ class _Count(Places):
         return found
 
     def reach(self) -> Reach:
-        """The ranks to try."""
+        """Return the ranks to try."""
         frames, members = self.frames, self._members()
         if not all(map(self._is_possible, frames.known)):
             return Reach(0, frozenset())
@@ -158,14 +161,18 @@ class _Count(Places):
         return needed
 
     def _check_front(self, group: Key) -> None:
-        """Nothing but the first two axes is named where windows slide over the others."""
+        """Check that only the first two axes are named, where windows slide over the others.
+
+        Raises:
+            Uneven: another axis is named.
+        """
         lefts = [n for frame, n in self.lefts.items() if self.of(frame) == group]
         zones = [n for family, n in self.zones.items() if self.groups.find(family) == group]
         if max(lefts, default=0) > 2 or any(zones) or self.more[group] or self.gaps[group]:
             raise Uneven("windows over any number of axes, of which some are told apart")
 
     def _told_apart(self, group: Key, keys: list[Key]) -> int:
-        """Columns that a name, a number or an operator tells from others."""
+        """Count the columns that a name, a number or an operator distinguishes."""
         frames = self.frames
         zones: dict[Key, int] = defaultdict(int)
         for key in keys:
@@ -187,7 +194,7 @@ class _Count(Places):
         )  # fmt: skip
 
     def _patterns(self, group: Key, keys: list[Key]) -> int:
-        """Kinds of other columns that cannot be left out, only joined with a neighbour."""
+        """Count the kinds of other columns, which can only be joined with a neighbour."""
         frames = self.frames
         sets = {
             what for key, what in frames.sets.items()
@@ -211,13 +218,17 @@ class _Count(Places):
         return 2 ** len(sets) - 1 if sets else bool(flat)
 
     def _is_set(self, what: Key) -> bool:
-        """Whether axes are a set of any size, and not a few that are counted from the end."""
+        """Return whether axes are a set of any size, not a few that are counted from the end."""
         assert isinstance(what, tuple)
         kind, name = what
         return kind == "axes" or not (name in self.last or ".rank - " in str(name))
 
     def _check_sets(self, group: Key) -> None:
-        """What is reduced over a set has one shape, and no axis changes its place."""
+        """Check that all tensors reduced over a set have one shape, and that axes keep their order.
+
+        Raises:
+            Uneven: the shapes differ, or a permutation meets the set.
+        """
         frames = self.frames
         if any(self.group(a) == group for a, _ in frames.permuted):
             raise Uneven("a set of axes meets a permutation")

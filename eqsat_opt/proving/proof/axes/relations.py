@@ -1,6 +1,6 @@
 """Relations between the axes of terms: equal ranks, axes that are aligned, equal extents.
 
-What each operator says of them is in :mod:`eqsat_opt.proving.proof.axes.frames`.
+The relations that each operator implies are in :mod:`eqsat_opt.proving.proof.axes.frames`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from eqsat_opt.rules.term import Apply, Condition, Expr, Term, Var, offset
 __all__ = ["Key", "Open", "Relations", "variable"]
 
 Key = Hashable
-"""A term: a variable by its name, another by a number, a list of extents by ("list", name)."""
+"""The key of a variable (its name), a list of extents (("list", name)) or a term (a number)."""
 
 
 class Open(Exception):
-    """The axes depend on something that a rule leaves open; look at each of its values."""
+    """The error raised where axes depend on an open property; each of its values is to be tried."""
 
     def __init__(self, what: Key, values: Sequence[int]) -> None:
         super().__init__(str(what))
@@ -27,7 +27,7 @@ class Open(Exception):
 
 
 def variable(value: Any) -> str | None:
-    """The list variable that an attribute is."""
+    """Return the list variable that an attribute is; ``None`` if it is none."""
     is_one = isinstance(value, Expr) and value.kind == "attr"
     return str(value.args[0]) if is_one else None
 
@@ -39,14 +39,15 @@ class Relations:
         terms: key to term, for all operators.
         known: all keys.
         ranks, families, shapes: classes of keys of equal rank, of axes that are aligned, and of
-            extents that are equal but at axes that the rule names.
+            extents that are equal except at axes that the rule names.
         thin: tensors of which all axes but the last have extent 1.
-        edges: from family to family, for each operator that drops or permutes axes.
-        permuted: those that are permutations.
+        edges: operand and result of each operator that drops or permutes axes, and so leads from
+            family to family.
+        permuted: edges that are permutations.
     """
 
     def __init__(self, rule: Rule, given: Mapping[Key, int]) -> None:
-        """Give all terms of ``rule`` a key; ``given`` has values of what may be open."""
+        """Give every term of ``rule`` a key; ``given`` has values of properties left open."""
         self.rule, self.given = rule, given
         self.ranks, self.families, self.shapes = Classes(), Classes(), Classes()
         self.terms: dict[Key, Apply] = {}
@@ -65,7 +66,7 @@ class Relations:
         self._derived: dict[Key, Key] = {}
 
     def components(self) -> Classes:
-        """Families that edges connect."""
+        """Return the classes of families that edges connect."""
         groups = Classes()
         for a, b in self.edges:
             groups.join(self.families.find(a), self.families.find(b))
@@ -73,7 +74,7 @@ class Relations:
 
     @property
     def cyclic(self) -> set[Key]:
-        """Families of which a column may meet another column of its own."""
+        """Families in which a column may meet another column of the same family."""
         groups, found = Classes(), set()
         for a, b in self.edges:
             one, other = self.families.find(a), self.families.find(b)
@@ -88,15 +89,15 @@ class Relations:
         return sum(one.changes for one in classes) + len(self._orders)
 
     def key(self, term: Term) -> Key:
-        """The name of a term."""
+        """Return the key of a term."""
         return term.name if isinstance(term, Var) else self._keys[id(term)]
 
     def frame(self, key: Key) -> tuple[Key, Key]:
-        """Family and rank of a term."""
+        """Return the family of a term, and its class of equal ranks."""
         return self.families.find(key), self.ranks.find(key)
 
     def leaves(self, term: Term) -> Iterator[Key]:
-        """Tensor and list variables of a term that give extents of axes."""
+        """Yield the tensor and list variables of a term that give extents of axes."""
         for part in term.walk():
             if isinstance(part, Var) and self.ranks.most(part.name) != 0:
                 yield part.name
@@ -130,12 +131,12 @@ class Relations:
     # Relations -----------------------------------------------------------------------------------
 
     def _framed(self, one: Key, other: Key) -> None:
-        """Equal ranks, axis by axis."""
+        """Relate two terms of equal ranks, axis by axis."""
         self.ranks.join(one, other)
         self.families.join(one, other)
 
     def _alike(self, one: Key, other: Key) -> None:
-        """Equal shapes, but at named axes."""
+        """Relate two terms of equal shapes, except at named axes."""
         self._framed(one, other)
         self.shapes.join(one, other)
 
@@ -144,7 +145,7 @@ class Relations:
         self.ranks.at_most(key, rank)
 
     def below(self, low: Key, high: Key) -> bool:
-        """Whether the rank of ``low`` is known to be at most that of ``high``."""
+        """Return whether the rank of ``low`` is known to be at most that of ``high``."""
         most = self.ranks.most(low)
         known = most is not None and most <= self.ranks.least(high)
         pair = self.ranks.find(low), self.ranks.find(high)
@@ -152,7 +153,7 @@ class Relations:
         return known or pair[0] == pair[1] or pair in pairs
 
     def _broadcast(self, result: Key, operands: Sequence[Key], tag: str = "") -> None:
-        """Aligned at the last axes; the rank is the highest."""
+        """Align broadcast operands at their last axes; the result has their highest rank."""
         axes = [o for o in operands if self.ranks.most(o) != 0]
         for one in axes:
             self.families.join(result, one)
@@ -170,7 +171,7 @@ class Relations:
         self._joined(self.shapes, result, [o for o in axes if o not in self.thin], tag)
 
     def _joined(self, classes: Classes, result: Key, operands: Sequence[Key], tag: str) -> None:
-        """The class of a broadcast: that of its operands, or one for each set of them."""
+        """Put a broadcast into the class of its operands, or into one for each set of classes."""
         found = frozenset(map(classes.find, operands))
         if len(found) == 1 and (not tag or classes is self.ranks):
             classes.join(result, next(iter(found)))
@@ -229,9 +230,9 @@ class Relations:
                 pass
 
     def _thin(self) -> Iterator[Key]:
-        """Tensors that are reshaped to as many elements as their last axis has: all others are 1.
+        """Yield the tensors that are reshaped to as many elements as their last axis has.
 
-        Their rank then changes nothing but the number of axes of extent 1.
+        All their other axes have extent 1, so their rank changes only the number of such axes.
         """
         for term in self.terms.values():
             shape = term.attrs.get("shape")
@@ -246,7 +247,7 @@ class Relations:
                     yield operand.name
 
     def _equal_to(self, text: str) -> Iterator[list[str]]:
-        """Products that a condition says to be equal."""
+        """Yield the products that a condition equates with an extent."""
         for condition in self.rule.when:
             if condition.kind == "==":
                 for one, other in (condition.args, condition.args[::-1]):
@@ -255,7 +256,7 @@ class Relations:
 
 
 def _factors(expression: Expr) -> Iterator[str]:
-    """The factors of a product of sizes but 1."""
+    """Yield the factors of a product of sizes, except 1."""
     if expression.kind == "*":
         for arg in expression.args:
             yield from _factors(arg)

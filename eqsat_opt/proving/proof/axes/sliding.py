@@ -1,13 +1,13 @@
 """Windows over any number of axes: an axis may be left out where all windows slide alike on it.
 
 Take an axis with windows and one position on it. A convolution there is a sum over the taps of the
-kernel: of the convolution without this axis, of the data that the tap meets and the weights of the
-tap. If all windows of a rule have the same strides, pads, dilations and kernels, whatever happens
-to data and weights before happens element by element along this axis, and what comes after a
-window is additive, then each side of the rule is that sum over the same taps of the side without
-the axis. Where these agree the sides do. A transposed convolution is a sum over pairs of an element
-and a tap that lead to the position. Average pools add up over a number of elements that is a
-product over the axes; for max pools a maximum stands for the sum.
+kernel; each addend is the convolution without this axis, of the data that the tap meets and the
+weights of the tap. Let all windows of a rule have the same strides, pads, dilations and kernels,
+let every operation on data and weights before them be elementwise along this axis, and let every
+operation after them be additive. Then each side of the rule is the sum, over the same taps, of the
+side without the axis, and where these agree the sides do. A transposed convolution is a sum over
+pairs of an element and a tap that lead to the position. Average pools add up over a number of
+elements that is a product over the axes; for max pools the sum is a maximum.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _BESIDE = frozenset({"Concat", "Slice"})
 
 
 class _Unlike(Exception):
-    """The windows of a rule do not treat all axes alike; the message gives the reason."""
+    """The error raised where windows of a rule do not treat all axes alike, with the reason."""
 
 
 def slides_alike(rule: Rule, frames: Frames, windows: Sequence[Key]) -> str:
-    """Why it is not known that windows of any rank treat all axes alike; empty if it is."""
+    """Return why windows of any rank are not known to treat all axes alike; empty if they are."""
     try:
         _check_geometry(frames, [frames.terms[key] for key in windows])
         for left, right in zip(rule.lhs, rule.rhs, strict=True):
@@ -64,10 +64,10 @@ def _check_geometry(frames: Frames, windows: Sequence[Apply]) -> None:
 
 
 def _after(rule: Rule, frames: Frames, term: Term) -> str:
-    """``sum`` or ``max`` behind a window, ``before`` one, ``free`` of axes.
+    """Classify a term: ``sum`` or ``max`` after a window, ``before`` one, or ``free`` of axes.
 
     Raises:
-        _Unlike: a term is none of these.
+        _Unlike: the term is none of these.
     """
     if isinstance(term, Var):
         most = frames.ranks.most(term.name)
@@ -84,7 +84,7 @@ def _after(rule: Rule, frames: Frames, term: Term) -> str:
         if not _is_in_front(rule, term.attrs["axis"]):
             raise _Unlike(f"the axis {term.attrs['axis']} may be one of theirs")
         return _only(found)
-    # Axes of the bounds of a Clamp are none of its operand.
+    # The axes of the bounds of a Clamp are not those of its operand.
     pointwise = term.op == MAP or (get_op(term.op).kind == "pointwise" and term.op != "Clamp")
     if not {"sum", "max"} & set(found):
         if term.op == "Scalar" or (pointwise and set(found) <= {"free"}):
@@ -111,7 +111,7 @@ def _only(found: Sequence[str]) -> str:
 
 
 def _is_in_front(rule: Rule, axis: AttrPattern) -> bool:
-    """Whether an axis is one of the first two, over which no window slides."""
+    """Return whether an axis is one of the first two, over which no window slides."""
     assert isinstance(axis, Expr)
     if axis.kind == "literal":
         return axis.args[0] in (0, 1)

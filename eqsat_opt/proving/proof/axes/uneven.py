@@ -1,8 +1,8 @@
-"""Refuses rules whose use of ranks and axes cannot be verified at finitely many ranks.
+"""The refusal of rules whose use of ranks and axes cannot be verified at finitely many ranks.
 
 Instances are tried at ranks up to a highest one. A rule may compare ranks and axes, and count a few
-axes from another one or from the end; it may not compute with them. What a proof needs beyond this
-is in :mod:`eqsat_opt.proving.proof.axes.reach`.
+axes from another one or from the end; it may not compute with them. The further requirements of a
+proof are in :mod:`eqsat_opt.proving.proof.axes.reach`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,20 @@ from eqsat_opt.rules.term import Condition, Expr, Var, applied, offset, parts
 __all__ = ["uneven_ranks"]
 
 _FARTHEST = 2
-"""How many axes from a place a rule may count, and the highest rank that it may compare with + 1:
-so few that ranks without any axis between the places and ranks with some are both tried."""
+"""Most axes that a rule may count from another, and highest number it may compare ranks with.
+
+It is so small that ranks without any axis between those named and ranks with some are both tried.
+"""
 
 _PLACES = frozenset({"axis", "axes", "perm"})
 
 
 def uneven_ranks(rule: Rule) -> str | None:
-    """Why the ranks that are tried, by a proof or at instances, say nothing of higher ones."""
+    """Return why the ranks that are tried, by a proof or at instances, do not settle higher ones.
+
+    Returns:
+        ``None`` if the rule behaves in the same way at higher ranks.
+    """
     try:
         if not _all_pinned(rule):
             _Places(rule).check()
@@ -34,14 +40,14 @@ def uneven_ranks(rule: Rule) -> str | None:
 
 
 class _OutOfReach(Exception):
-    """A few ranks do not tell how the rule behaves at others; the message gives the reason."""
+    """The error raised where a few ranks do not show the behaviour at others, with the reason."""
 
 
 # Ranks -------------------------------------------------------------------------------------------
 
 
 def _pinned_ranks(rule: Rule) -> set[str]:
-    """Tensor variables of which all ranks are tried that they may have."""
+    """Return the tensor variables whose possible ranks are all tried."""
     pinned = {
         term.args[0].name
         for term in applied(rule.roots)
@@ -56,7 +62,7 @@ def _pinned_ranks(rule: Rule) -> set[str]:
 
 
 def _pinned_by(condition: Condition, pinned: Iterable[str]) -> Iterator[str]:
-    """Ranks that are equal to what is known, or at most a number that is tried."""
+    """Yield tensors of a rank that a condition equates with a known one, or bounds by one tried."""
     if condition.kind == "same-shape" and any(name in pinned for name in condition.args):
         yield from condition.args
     if condition.kind not in ("==", "<="):
@@ -85,7 +91,7 @@ def _all_pinned(rule: Rule) -> bool:
 
 
 class _Places:
-    """The use of ranks, axes and permutations by a rule; these are tried one by one."""
+    """The check of how a rule uses ranks, axes and permutations, which are tried one by one."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
@@ -102,7 +108,7 @@ class _Places:
         """Check that the rule behaves in the same way at higher ranks.
 
         Raises:
-            _OutOfReach: it may differ.
+            _OutOfReach: the behaviour may differ.
         """
         for term in applied(self._rule.roots):
             for key, value in term.attrs.items():
@@ -135,7 +141,7 @@ class _Places:
         )
 
     def _value(self, expression: Expr) -> None:
-        """A number that is no place: it may hold extents at places."""
+        """Check a number that is not an axis; it may contain extents at axes."""
         if expression.kind == "dim":
             self._place(expression.args[1])
         elif expression.kind in ("rank", "attr") and self._about_places(expression):
@@ -149,7 +155,10 @@ class _Places:
                     self._value(arg)
 
     def _check_nest(self, item: Expr, met: set[str]) -> None:
-        """A list within itself may have a period that no rank that is tried tells apart from 1."""
+        """Check that the index into a list is not made from an element of the same list.
+
+        Such a list may have a period that no rank that is tried distinguishes from 1.
+        """
         names = {str(leaf.args[0]) for leaf in item.args[0].leaves()}
         if names & met:
             raise _OutOfReach(
@@ -165,7 +174,7 @@ class _Places:
                 pending += inner.args
 
     def _place(self, expression: Expr) -> None:
-        """A place, counted from the start, the end or another place."""
+        """Check an axis that is counted from the start, the end or another axis."""
         base, added = offset(expression)
         if base.kind == "item":
             if isinstance(base.args[1], Expr):

@@ -11,7 +11,7 @@ class Classes:
     """Union-find with a lower and an upper bound per class.
 
     Attributes:
-        changes: how often anything new was told.
+        changes: number of changes so far.
     """
 
     def __init__(self) -> None:
@@ -21,14 +21,14 @@ class Classes:
         self._most: dict[Hashable, int] = {}
 
     def find(self, key: Hashable) -> Hashable:
-        """The representative of the class of ``key``."""
+        """Return the representative of the class of ``key``."""
         self._up.setdefault(key, key)
         while self._up[key] != key:
             key = self._up[key]
         return key
 
     def join(self, one: Hashable, other: Hashable) -> None:
-        """Make two classes one."""
+        """Merge two classes."""
         a, b = self.find(one), self.find(other)
         if a == b:
             return
@@ -39,26 +39,26 @@ class Classes:
             self.at_most(a, self._most[b])
 
     def same(self, one: Hashable, other: Hashable) -> bool:
-        """Whether two keys are in one class."""
+        """Return whether two keys are in one class."""
         return self.find(one) == self.find(other)
 
     def least(self, key: Hashable) -> int:
-        """The least value, 0 or more."""
+        """Return the lower bound of a class, which is 0 or more."""
         return self._least.get(self.find(key), 0)
 
     def most(self, key: Hashable) -> int | None:
-        """The greatest value, or ``None`` if there is none."""
+        """Return the upper bound of a class; ``None`` if there is none."""
         return self._most.get(self.find(key))
 
     def at_least(self, key: Hashable, value: int) -> None:
-        """Record that the value is at least this."""
+        """Record that the number of a class is at least ``value``."""
         root = self.find(key)
         if value > self._least.get(root, 0):
             self._least[root] = value
             self.changes += 1
 
     def at_most(self, key: Hashable, value: int) -> None:
-        """Record that the value is at most this."""
+        """Record that the number of a class is at most ``value``."""
         root = self.find(key)
         if value < self._most.get(root, value + 1):
             self._most[root] = value

@@ -1,4 +1,7 @@
-"""Multiplies a sum by one of its denominators; away from poles it is zero if the product is."""
+"""Multiplication of a sum by one of its denominators.
+
+Away from poles the sum is zero if the product is.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,17 @@ __all__ = ["without_denominator"]
 
 
 def _is_denominator(factor: Factor) -> TypeGuard[Power]:
-    """Whether a factor is an inverse of several terms."""
+    """Return whether a factor is an inverse of several terms."""
     if not isinstance(factor, Power) or len(factor.base) < 2:
         return False
     return factor.exponent.denominator == 1 and factor.exponent < 0
 
 
 def _denominator(part: Summand) -> Normal | None:
-    """What a summand is divided by; a sum that may be empty has no pole, so it does not count."""
+    """Return the first denominator of a summand; ``None`` if it has none.
+
+    A sum that may be empty has no pole, so its denominators do not count.
+    """
     if part.bound or part.where:
         return None
     return next((factor.base for factor in part.factors if _is_denominator(factor)), None)
@@ -45,7 +51,7 @@ def _times(part: Summand, base: Normal, context: Context, same: Same) -> Normal:
 
 
 def without_denominator(sum_: Normal, context: Context, same: Same) -> Normal | None:
-    """``sum_`` times the first denominator of several terms in it, or ``None`` without any."""
+    """Multiply ``sum_`` by its first denominator of several terms; return ``None`` without one."""
     found = (base for base in map(_denominator, sum_) if base is not None)
     base = next(found, None)
     if base is None:

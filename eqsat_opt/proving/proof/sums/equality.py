@@ -2,9 +2,9 @@
 
 Two summands are alike where a bijection between their index points, affine and found by solving the
 equations between their indices, makes their factors equal. On the points that both have their
-coefficients add up; what only one has stays behind with a narrower domain, which is how parts of a
-sum that was cut at a seam find each other. Every step keeps the value, so a sum that cancels to
-nothing is zero; one that does not may still be.
+coefficients add up. The points of one summand only stay behind with a narrower domain, so that the
+parts of a sum that was cut at a seam find each other. Every step keeps the value, so a sum that
+cancels to nothing is zero; a sum that does not may still be zero.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ from eqsat_opt.proving.proof.sums.settle import Open, settle
 __all__ = ["reached", "same", "vanishes"]
 
 _WITNESSES = 32
-"""Values that are tried for a variable without an equation."""
+"""Most points of an extremum that are tried for variables without an equation."""
 _STEPS = 64
-"""Partial cancellations per sum."""
+"""Most partial cancellations per sum."""
 _DENOMINATOR = 16
-"""Multiplying by a denominator costs as much as this many steps."""
+"""Steps that multiplying by a denominator costs."""
 
 
 def same(left: Normal, right: Normal, context: Context) -> bool:
-    """Whether two sums are proved equal under the assumptions."""
+    """Return whether two sums are proved equal under the assumptions."""
     return left == right or vanishes(left + negative(renamed(right)), context)
 
 
 def vanishes(sum_: Normal, context: Context, steps: int = _STEPS) -> bool:
-    """Whether a sum is proved to be zero under the assumptions."""
+    """Return whether a sum is proved to be zero under the assumptions."""
     try:
         parts = settle(sum_, (), context, same)
     except Open as split:
@@ -104,7 +104,7 @@ def _cancels(parts: list[Summand], context: Context, steps: int) -> bool:
 
 
 def _vanishes_otherwise(sum_: Normal, context: Context, steps: int) -> bool:
-    """Without a denominator, or by a decision over the real numbers."""
+    """Try to prove a sum to be zero without a denominator, or by deciding over the real numbers."""
     if steps >= _DENOMINATOR:
         cleared = without_denominator(sum_, context, same)
         if cleared is not None:
@@ -115,7 +115,7 @@ def _vanishes_otherwise(sum_: Normal, context: Context, steps: int) -> bool:
 def _combined(
     part: Summand, others: Sequence[Summand], context: Context, *, whole: bool
 ) -> list[Summand] | None:
-    """``others`` after one of them took up ``part``, or ``None`` if none is like it."""
+    """Combine ``part`` with the first summand of ``others`` like it; ``None`` if there is none."""
     for i, other in enumerate(others):
         if signature(part.factors) != signature(other.factors):
             continue
@@ -131,7 +131,7 @@ def _combined(
 def _bijections(
     a: Summand, b: Summand, pairs: Sequence[tuple[Factor, Factor]]
 ) -> Iterator[tuple[Values, Values]]:
-    """Candidates for the index of ``b`` as a function of that of ``a``, and back."""
+    """Yield candidates for the index of ``b`` as a function of that of ``a``, and back."""
     of_a, of_b = [v for v, _ in a.bound], [v for v, _ in b.bound]
     equations = equations_of(pairs)
     to_b, to_a = solved(of_b, equations), solved(of_a, equations)
@@ -150,7 +150,10 @@ def _bijections(
 
 
 def _joined(a: Summand, b: Summand, context: Context, *, whole: bool) -> list[Summand] | None:
-    """``a + b`` as like terms, or ``None``; ``whole``: only if they have the same points."""
+    """Return ``a + b`` as like terms; ``None`` if they are not alike.
+
+    With ``whole``, they must have the same points.
+    """
     if set(binders((a,))) & set(binders((b,))):
         (b,) = renamed((b,))
     if not whole and a.coefficient * b.coefficient > 0:
@@ -181,7 +184,7 @@ def _joined(a: Summand, b: Summand, context: Context, *, whole: bool) -> list[Su
 
 
 def _image(a: Summand, b: Summand, forth: Values, back: Values) -> Formula:
-    """The points of ``a`` whose image in ``b`` is mapped back to them."""
+    """Return the condition that a point of ``a`` has an image in ``b`` that is mapped back."""
     inside = [substitute(condition, forth) for condition in domain(b)]
     returns = [equal(substitute(back[v], forth), atom(v)) for v, _ in a.bound]
     return all_of(*inside, *returns)
@@ -217,12 +220,12 @@ def _equal_factors(left: Factor, right: Factor, values: Values, context: Context
 
 
 def _reaches(left: Extremum, right: Extremum, context: Context) -> bool:
-    """Whether every element of ``left`` is one of ``right``."""
+    """Return whether every element of ``left`` is one of ``right``."""
     return all(reached(case, right.cases, context) for case in left.cases)
 
 
 def reached(case: Case, others: Sequence[Case], context: Context) -> bool:
-    """Whether every element of ``case`` is proved to be one of ``others``."""
+    """Return whether every element of ``case`` is proved to be one of ``others``."""
     open_ = list(domain(case))
     for other in others:
         (fresh,) = renamed(single(Extremum("max", (other,))))
@@ -242,7 +245,7 @@ def reached(case: Case, others: Sequence[Case], context: Context) -> bool:
 
 
 def _witnesses(case: Case, other: Case) -> Iterator[Values]:
-    """Points of ``other`` that may hold the same element as a point of ``case``."""
+    """Yield points of ``other`` that may hold the same element as a point of ``case``."""
     inner = {*binders(case.element), *binders(other.element)}
     differences = sum_differences(case.element, other.element)
     equations = [e for e in differences if inner.isdisjoint(e.symbols())]
@@ -250,7 +253,7 @@ def _witnesses(case: Case, other: Case) -> Iterator[Values]:
 
 
 def _points(case: Case, other: Case, equations: Sequence[Poly], chosen: Values) -> Iterator[Values]:
-    """The equations solved, what they leave open at the ends of its range."""
+    """Yield solutions of the equations; variables that stay open are at the ends of their range."""
     unknown = [v for v, _ in other.bound if v not in chosen]
     values = solved(unknown, [substitute(e, chosen) for e in equations])
     known = {**{v: substitute(e, values) for v, e in chosen.items()}, **values}

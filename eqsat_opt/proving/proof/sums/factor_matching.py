@@ -23,7 +23,7 @@ from eqsat_opt.proving.proof.sums.normal import (
 __all__ = ["Values", "equations_of", "pairings", "signature", "solved", "sum_differences"]
 
 _PAIRINGS = 48
-"""Ways to pair equal-looking factors that are tried."""
+"""Most ways to pair equal-looking factors that are tried."""
 
 Values = dict[Atom, Poly]
 
@@ -45,14 +45,14 @@ def _head(factor: Factor) -> Hashable:
 
 
 def signature(factors: Sequence[Factor]) -> Counter[Hashable]:
-    """What summands have in common that may be alike."""
+    """Return a signature of factors, which is equal for summands that may be alike."""
     return Counter(map(_head, factors))
 
 
 def pairings(
     left: Sequence[Factor], right: Sequence[Factor]
 ) -> Iterator[list[tuple[Factor, Factor]]]:
-    """Ways to pair factors with equal heads."""
+    """Yield ways to pair factors with equal heads."""
     heads = list(dict.fromkeys(map(_head, left)))
     groups = [
         ([f for f in left if _head(f) == head], [f for f in right if _head(f) == head])
@@ -68,7 +68,7 @@ def pairings(
 
 
 def equations_of(pairs: Sequence[tuple[Factor, Factor]]) -> list[Poly]:
-    """Differences of indices that should be zero where the factors are equal; candidates only."""
+    """Return differences of indices that should be zero where factors are equal, as candidates."""
     plain = [pair for pair in pairs if isinstance(pair[0], Read)]
     nested = [pair for pair in pairs if not isinstance(pair[0], Read)]
     found = []
@@ -93,7 +93,7 @@ def _differences(left: Factor, right: Factor) -> Iterator[Poly]:
 
 
 def sum_differences(left: Normal, right: Normal) -> Iterator[Poly]:
-    """The same for sums, whose summands are paired by their looks."""
+    """Yield differences of indices of two sums, whose summands are paired by signature."""
     rest = list(right)
     for a in left:
         for b in rest:
@@ -105,7 +105,7 @@ def sum_differences(left: Normal, right: Normal) -> Iterator[Poly]:
 
 
 def solved(unknowns: Sequence[Atom], equations: Sequence[Poly]) -> Values:
-    """Values of the unknowns by elimination, as far as it goes."""
+    """Solve equations for the unknowns by elimination, as far as possible."""
     values: Values = {}
     found = True
     while found:

@@ -1,4 +1,4 @@
-"""Bring a term into normal form, with what is known of powers and extrema."""
+"""The normal form of a term, with the laws of powers and extrema."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _guarded(sum_: Normal, *conditions: Formula) -> Normal:
 
 
 def extremum(kind: str, cases: Iterable[Case]) -> Normal:
-    """An extremum of cases; nested extrema of one kind become one."""
+    """Return an extremum of cases; nested extrema of one kind become one."""
     flat: list[Case] = []
     for case in cases:
         element = case.element
@@ -68,7 +68,7 @@ def extremum(kind: str, cases: Iterable[Case]) -> Normal:
 
 
 def _is_negative(argument: Normal) -> bool:
-    """Whether the first product of a sum is negative, in an order that no sign changes."""
+    """Return whether the first product of a sum is negative, in an order that ignores signs."""
     order = sorted(argument, key=lambda part: looks(part.factors))
     kinds = [looks(part.factors) for part in order[:2]]
     alone = len(kinds) == 1 or (len(kinds) == 2 and kinds[0] != kinds[1])
@@ -76,7 +76,7 @@ def _is_negative(argument: Normal) -> bool:
 
 
 def function(name: str, attrs: tuple[tuple[str, Any], ...], args: tuple[Normal, ...]) -> Normal:
-    """A function of sums: exponentials take sums apart, the error function is odd."""
+    """Apply a function to sums; exponentials take sums apart, and the error function is odd."""
     if name == "Exp":
         return exponential(args[0])
     if name == "Erf" and _is_negative(args[0]):
@@ -109,7 +109,7 @@ def _call(call: Call, names: Mapping[Atom, Poly]) -> Normal:
 
 
 def normalise(term: Scalar, names: Mapping[Atom, Poly] | None = None) -> Normal:
-    """The normal form of a term; every binder gets a new name."""
+    """Return the normal form of a term; every binder gets a new name."""
     names = names or {}
     match term:
         case Read(tensor, index):

@@ -1,8 +1,8 @@
 """Decisions about integers: linear arithmetic by z3, where each product is a separate unknown.
 
 A monomial of several atoms is one unknown to the solver, so that every question is linear; a few
-true facts about products (monotone in each factor) are added. What follows here follows for the
-true products, what does not follow may still hold.
+true facts about products (monotone in each factor) are added. A formula that follows here follows
+for the true products; a formula that does not may still hold.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from eqsat_opt.proving.proof.budget import Budget
 __all__ = ["Context", "definition", "nested_quotients", "products_facts", "resources_used"]
 
 _QUERY_LIMIT = 2_000_000
-"""z3's resource units for one question (a count of steps, so that it repeats)."""
+"""Limit of one question in z3's resource units, which count steps, so that it repeats."""
 
 
 Monomial = tuple[Atom, ...]
@@ -50,7 +50,7 @@ Monomial = tuple[Atom, ...]
 
 @dataclass(frozen=True)
 class _Sentence:
-    """A formula in SMT-LIB, the names in it and the monomials that they stand for."""
+    """A formula in SMT-LIB, the names in it and the monomials that they denote."""
 
     text: str
     names: frozenset[str]
@@ -61,13 +61,13 @@ class Context:
     """Assumptions about integers, and questions under them.
 
     Attributes:
-        assumptions: what holds.
-        budget: of the proof.
+        assumptions: formulas that are assumed to hold.
+        budget: budget of the proof.
         used: whether any answer may rest on an assumption.
     """
 
     def __init__(self, assumptions: Iterable[Formula], budget: Budget) -> None:
-        """Start from ``assumptions``; asking beyond ``budget`` raises OutOfWork."""
+        """Start from ``assumptions``; a question beyond ``budget`` raises OutOfWork."""
         import z3
 
         self._z3 = z3
@@ -76,7 +76,8 @@ class Context:
         self._definitions: dict[Atom, Formula] = {}
         self._facts: dict[tuple[frozenset[Monomial], tuple[Poly, ...]], list[Formula]] = {}
         self._known: dict[tuple[frozenset[Formula], Formula], bool] = {}
-        # In order, so that z3 is asked the same in every process; as a set, to know it again.
+        # The order makes questions to z3 the same in every process; the set is a key of known
+        # answers.
         self._ordered = conjunction(list(assumptions))
         self.assumptions = frozenset(self._ordered)
         self.budget = budget
@@ -84,7 +85,7 @@ class Context:
 
     @contextmanager
     def assuming(self, formulas: Sequence[Formula]) -> Iterator[None]:
-        """Further assumptions for a while."""
+        """Add assumptions for as long as the context is open."""
         before = self._ordered, self.assumptions
         added = conjunction(formulas)
         self._ordered = (*self._ordered, *(f for f in added if f not in self.assumptions))
@@ -95,7 +96,7 @@ class Context:
             self._ordered, self.assumptions = before
 
     def entails(self, formula: Formula) -> bool:
-        """Whether the assumptions imply ``formula``; ``False`` where that is not known."""
+        """Return whether the assumptions imply ``formula``; ``False`` where that is unknown."""
         if formula == TRUE:
             return True
         if formula in self.assumptions:
@@ -106,11 +107,11 @@ class Context:
         return self._impossible(negate(formula))
 
     def feasible(self, *formulas: Formula) -> bool:
-        """Whether ``formulas`` may hold under the assumptions; ``True`` where that is not known."""
+        """Return whether ``formulas`` may hold under the assumptions; ``True`` where unknown."""
         return not self._impossible(all_of(*formulas))
 
     def same(self, left: Poly, right: Poly) -> bool:
-        """Whether two integers are equal under the assumptions."""
+        """Return whether two integers are equal under the assumptions; ``False`` where unknown."""
         return left == right or self.entails(equal(left, right))
 
     # Questions -----------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ class Context:
         return found
 
     def _relevant(self, formula: Formula) -> list[Formula]:
-        """The assumptions that share symbols with ``formula``, directly or by others."""
+        """Return the assumptions that share symbols with ``formula``, even through others."""
         rest = {f: frozenset(f.symbols()) for f in self._ordered}
         reached = set(formula.symbols())
         if not reached:
@@ -162,7 +163,7 @@ class Context:
         return found
 
     def _defined(self, formulas: Sequence[Formula]) -> dict[Atom, Formula]:
-        """What the quotients, broadcast indices and choices in ``formulas`` mean."""
+        """Return the definitions of quotients, broadcast indices and choices in ``formulas``."""
         found: dict[Atom, Formula] = {}
         pending = list(formulas)
         while pending:
@@ -218,7 +219,7 @@ class Context:
 
 
 def resources_used(solver: Any) -> int:
-    """z3's count of its steps so far."""
+    """Return z3's count of its steps so far."""
     statistics = solver.statistics()
     return int(statistics.get_key_value("rlimit count")) if len(statistics) else 0
 
@@ -231,7 +232,7 @@ def _compound(formula: Formula) -> Iterator[Atom]:
 
 
 def definition(part: Atom) -> Formula:
-    """What a quotient, broadcast index, common extent or choice means."""
+    """Return the definition of a quotient, broadcast index, common extent or choice."""
     value = atom(part)
     match part.kind:
         case "quotient":
@@ -258,11 +259,11 @@ def definition(part: Atom) -> Formula:
 
 
 def nested_quotients(parts: Iterable[Atom]) -> list[tuple[Poly, Poly]]:
-    """The digits floor(n / a) - b floor(n / ab) of quotients of one integer, with their bases b.
+    """Return the digits floor(n / a) - b floor(n / ab) of quotients of one integer, with bases b.
 
-    A digit lies in [0, b), for floor(n / ab) = floor(floor(n / a) / b). The integer may be shifted
-    by a multiple of a in one of the two. Divisors are positive, as :func:`definition` has it, so b
-    is as well.
+    A digit is in [0, b), because floor(n / ab) = floor(floor(n / a) / b). The integer may be
+    shifted by a multiple of a in one of the two quotients. Divisors are positive, as
+    :func:`definition` has it, so b is positive as well.
     """
     found = []
     quotients = [part for part in parts if part.kind == "quotient"]
@@ -276,10 +277,10 @@ def nested_quotients(parts: Iterable[Atom]) -> list[tuple[Poly, Poly]]:
 
 
 def products_facts(monomials: Iterable[Monomial], digits: Iterable[Poly] = ()) -> list[Formula]:
-    """Facts about these products for s >= 1: the larger u is, the larger is u*s, by steps of s.
+    """Return facts about products u*s for s >= 1: they grow with u, by steps of s.
 
-    Each u is a cofactor of s in one of the products, 0 or 1; or one of `digits`, whose products
-    with s are sums of these, and which is compared with 0 and 1 only.
+    Each u is 0, 1 or a cofactor of s in one of ``monomials``; or it is one of ``digits``, if the
+    products in it with s are all known. A digit is compared with 0 and 1 only.
     """
     known = frozenset(monomials)
     cofactors: dict[Atom, set[Monomial]] = {}

@@ -29,7 +29,13 @@ Same = Callable[[Normal, Normal, Context], bool]
 
 
 def merged(part: Summand, context: Context, same: Same) -> Normal | None:
-    """The summand with two factors made one: powers of one base, or max(e, 0)² = max(e, 0) e."""
+    """Merge two factors of a summand: powers of one base, or max(e, 0)² = max(e, 0) e.
+
+    Factors that cancel, or exclude each other, are merged as well.
+
+    Returns:
+        ``None`` if no two factors can be merged.
+    """
     for i, a in enumerate(part.factors):
         for j, b in enumerate(part.factors):
             rest = part.factors[:i] + part.factors[i + 1 :]
@@ -56,7 +62,7 @@ def merged(part: Summand, context: Context, same: Same) -> Normal | None:
             total = exponent + b.exponent
             roots = exponent.denominator != 1 and b.exponent.denominator != 1
             if roots and total.denominator == 1 and not is_positive(base):
-                continue  # two roots that meet to an integer power forget the sign of the base
+                continue  # two roots whose product is an integer power lose the sign of the base
             if same(base, b.base, context):
                 rest = tuple(f for k, f in enumerate(part.factors) if k not in (i, j))
                 return multiply((replace(part, factors=rest),), power(base, total))
@@ -72,7 +78,7 @@ def _is_truth(factor: Factor) -> TypeGuard[Opaque]:
 
 
 def _positive(factor: Factor) -> Normal | None:
-    """The e of a truth that e is greater than 0."""
+    """Return the e of a factor that is the truth of e > 0; ``None`` for any other factor."""
     if not _is_truth(factor) or len(factor.args[0]) != 1:
         return None
     inner = factor.args[0][0].factors
@@ -83,7 +89,7 @@ def _positive(factor: Factor) -> Normal | None:
 
 
 def _rectified(factor: Factor) -> Normal | None:
-    """The e of max(e, 0)."""
+    """Return the e of a factor max(e, 0); ``None`` for any other factor."""
     if not isinstance(factor, Extremum) or factor.kind != "max" or len(factor.cases) != 2:
         return None
     if any(case.bound or case.where for case in factor.cases):

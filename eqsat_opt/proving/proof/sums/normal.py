@@ -1,10 +1,9 @@
 """Normal form of an element: a sum of guarded products under bound sums.
 
 A product has a rational coefficient, bound index variables with extents, conditions on indices, and
-factors: elements of tensors, integers, powers of sums, extrema of sums, and functions of sums about
-which nothing is known. Equality up to the order of summands and factors, the names of bound
-variables and facts about the integers is decided in
-:mod:`eqsat_opt.proving.proof.sums.equality`.
+factors: elements of tensors, integers, powers of sums, extrema of sums, and unknown functions of
+sums. Equality up to the order of summands and factors, the names of bound variables and facts about
+the integers is decided in :mod:`eqsat_opt.proving.proof.sums.equality`.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A function of sums; equal arguments give equal results, nothing else is known."""
+    """An unknown function of sums; all that is known is that equal arguments give equal results."""
 
     function: str
     attrs: tuple[tuple[str, Any], ...]
@@ -87,7 +86,7 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What an extremum ranges over: the element at all index points where the conditions hold."""
+    """A case of an extremum: an element, at all index points where the conditions hold."""
 
     bound: Bound
     where: tuple[Formula, ...]
@@ -104,7 +103,7 @@ class Extremum:
 
 @dataclass(frozen=True, slots=True)
 class Summand:
-    """One guarded product under its sum."""
+    """One guarded product, summed over its bound variables."""
 
     coefficient: Fraction
     bound: Bound
@@ -119,17 +118,17 @@ ONE = Summand(Fraction(1), (), (), ())
 
 
 def domain(part: Summand | Case) -> tuple[Formula, ...]:
-    """All that holds of the bound variables of a summand or case."""
+    """Return all conditions on the bound variables of a summand or case."""
     return conjunction([*(within(atom(v), extent) for v, extent in part.bound), *part.where])
 
 
 def negative(sum_: Normal) -> Normal:
-    """The same with the other sign."""
+    """Return a sum with the opposite sign."""
     return tuple(replace(part, coefficient=-part.coefficient) for part in sum_)
 
 
 def multiply(left: Normal, right: Normal) -> Normal:
-    """The product, distributed; the operands share no bound variable."""
+    """Return the product, distributed; the operands share no bound variable."""
     return tuple(
         Summand(
             a.coefficient * b.coefficient,
@@ -143,7 +142,7 @@ def multiply(left: Normal, right: Normal) -> Normal:
 
 
 def integer(value: Poly) -> Normal:
-    """An integer as a number."""
+    """Return an integer as a sum of numbers."""
     return tuple(
         Summand(Fraction(coefficient), (), (), tuple(Letter(a) for a in monomial))
         for monomial, coefficient in value.terms
@@ -151,12 +150,12 @@ def integer(value: Poly) -> Normal:
 
 
 def number(value: int) -> Fraction:
-    """A coefficient or exponent."""
+    """Return an integer as a coefficient or exponent."""
     return Fraction(value)
 
 
 def single(factor: Factor) -> Normal:
-    """The sum that is one factor."""
+    """Return the sum that consists of one factor."""
     return (replace(ONE, factors=(factor,)),)
 
 
@@ -172,7 +171,7 @@ def _where_replaced(where: tuple[Formula, ...], values: Mapping[Atom, Poly]) -> 
 
 
 def factor_replaced(factor: Factor, values: Mapping[Atom, Poly]) -> Factor:
-    """A factor with index variables replaced; integers as numbers stay."""
+    """Replace index variables in a factor; integers that are factors themselves stay."""
     match factor:
         case Read(tensor, index):
             return Read(tensor, tuple(substitute(i, values) for i in index))
@@ -197,7 +196,7 @@ def factor_replaced(factor: Factor, values: Mapping[Atom, Poly]) -> Factor:
 
 
 def replaced(sum_: Normal, values: Mapping[Atom, Poly]) -> Normal:
-    """A sum with index variables or sizes replaced."""
+    """Replace index variables or sizes in a sum."""
     if not values:
         return sum_
     result: list[Summand] = []
@@ -218,7 +217,7 @@ def replaced(sum_: Normal, values: Mapping[Atom, Poly]) -> Normal:
 
 
 def binders(sum_: Normal) -> Iterator[Atom]:
-    """All bound variables, at any depth."""
+    """Yield all bound variables, at any depth."""
     for part in sum_:
         yield from (v for v, _ in part.bound)
         for factor in part.factors:
@@ -235,7 +234,7 @@ def binders(sum_: Normal) -> Iterator[Atom]:
 
 
 def places(factor: Factor) -> Iterator[Poly]:
-    """All indices, extents and integers in a factor."""
+    """Yield all indices, extents and integers in a factor."""
     match factor:
         case Read(_, index):
             yield from index
@@ -267,12 +266,12 @@ def _places_of_domain(part: Summand | Case) -> Iterator[Poly]:
 
 
 def mentioned(*factors: Factor) -> set[Atom]:
-    """All symbols in factors."""
+    """Return all symbols in some factors."""
     return {symbol for factor in factors for place in places(factor) for symbol in place.symbols()}
 
 
 def mentioned_in(part: Summand) -> set[Atom]:
-    """All symbols in a summand but its own bound variables, unless they occur."""
+    """Return all symbols in a summand; its own bound variables are included only if they occur."""
     return {symbol for place in _places_of((part,)) for symbol in place.symbols()}
 
 
@@ -310,11 +309,11 @@ def _rebound(sum_: Normal, names: Mapping[Atom, Atom]) -> Normal:
 
 
 def relabelled(sum_: Normal, names: Mapping[Atom, Atom]) -> Normal:
-    """The same with other symbols; ``names`` has all bound variables."""
+    """Rename the symbols of a sum; ``names`` has all bound variables."""
     return replaced(_rebound(sum_, names), {old: atom(new) for old, new in names.items()})
 
 
 def renamed(sum_: Normal) -> Normal:
-    """The same with new bound variables throughout."""
+    """Give all bound variables of a sum new names."""
     names = {v: bound("v") for v in binders(sum_)}
     return relabelled(sum_, names) if names else sum_

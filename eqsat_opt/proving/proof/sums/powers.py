@@ -1,8 +1,8 @@
 """Powers of sums: roots of numbers in one normal form, positive factors taken out.
 
-Everything holds where all powers are defined; what makes sure of that is
-:mod:`eqsat_opt.proving.proof.definedness`. A root is taken apart only where no choice of signs
-makes both sides undefined in turn.
+All laws hold where all powers are defined, which :mod:`eqsat_opt.proving.proof.definedness`
+ensures. A root is split only where no choice of signs makes one side undefined, and another choice
+the other side.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from eqsat_opt.proving.proof.sums.signs import is_positive_factor
 __all__ = ["exponential", "looks", "power", "rational"]
 
 _EXPANDED = 4
-"""Integer powers up to this are products."""
+"""Greatest integer power that is expanded into a product."""
 _PRIMES_BELOW = 1000
 
 
 def rational(sum_: Normal) -> Fraction | None:
-    """The number that a sum is, if it is one whatever the sizes."""
+    """Return the number that a sum is, whatever the sizes; ``None`` if it is not a number."""
     if not sum_:
         return Fraction(0)
     if all(not (p.bound or p.where or p.factors) for p in sum_):
@@ -54,7 +54,7 @@ def _inverse(factor: Factor) -> Normal:
 
 
 def _inverse_of_sum(part: Summand) -> Normal:
-    """1 / sum of f g = 1/f / sum of g, where f does not depend on the index of the sum."""
+    """Invert a sum by 1 / sum of f g = 1/f / sum of g, where f is free of the index of the sum."""
     variables = {v for v, _ in part.bound}
     outer = [f for f in part.factors if variables.isdisjoint(mentioned(f))]
     inner = tuple(f for f in part.factors if f not in outer)
@@ -65,7 +65,7 @@ def _inverse_of_sum(part: Summand) -> Normal:
 
 
 def exponential(argument: Normal) -> Normal:
-    """exp(a + b) = exp(a) exp(b)."""
+    """Return an exponential as a product, by exp(a + b) = exp(a) exp(b)."""
     factors = tuple(Opaque("Exp", (), ((part,),)) for part in argument)
     return (replace(ONE, factors=factors),)
 
@@ -74,7 +74,7 @@ def exponential(argument: Normal) -> Normal:
 
 
 def _prime_powers(value: int) -> Iterator[tuple[int, int]]:
-    """Primes and exponents; a factor without small primes stays whole."""
+    """Yield primes and exponents; a factor without small primes stays whole."""
     prime = 2
     while prime < _PRIMES_BELOW and prime * prime <= value:
         count = 0
@@ -88,7 +88,10 @@ def _prime_powers(value: int) -> Iterator[tuple[int, int]]:
 
 
 def _power_of_number(value: Fraction, exponent: Fraction) -> Normal:
-    """A power of a positive rational: a rational times roots of primes, exponents below 1."""
+    """Return a power of a positive rational, as a rational times roots of primes.
+
+    The exponents of the primes are below 1.
+    """
     counts = dict(_prime_powers(value.numerator))
     for prime, count in _prime_powers(value.denominator):
         counts[prime] = counts.get(prime, 0) - count
@@ -103,7 +106,7 @@ def _power_of_number(value: Fraction, exponent: Fraction) -> Normal:
 
 
 def _power_of_factor(factor: Factor, exponent: Fraction) -> Normal:
-    """A power of a positive factor."""
+    """Return a power of a positive factor."""
     match factor:
         case Power(base, inner):
             return power(base, inner * exponent)
@@ -115,7 +118,7 @@ def _power_of_factor(factor: Factor, exponent: Fraction) -> Normal:
 
 
 def _root_of_product(only: Summand, exponent: Fraction) -> Normal | None:
-    """A root of a product without its positive factors, if it has any."""
+    """Take the positive factors out of a root of a product; return ``None`` if there are none."""
     positive = [f for f in only.factors if is_positive_factor(f)]
     rest = tuple(f for f in only.factors if f not in positive)
     size, sign = abs(only.coefficient), 1 if only.coefficient > 0 else -1
@@ -133,7 +136,7 @@ def _root_of_product(only: Summand, exponent: Fraction) -> Normal | None:
 
 
 def _root_of_power(only: Summand, exponent: Fraction) -> Normal | None:
-    """(b^m)^e = b^(m e), for roots of roots and of odd powers, which keep the sign of b."""
+    """Apply (b^m)^e = b^(m e) to roots of roots and of odd powers, which keep the sign of b."""
     if only.coefficient != 1 or len(only.factors) != 1 or not isinstance(only.factors[0], Power):
         return None
     inner = only.factors[0]
@@ -147,7 +150,7 @@ def _root_of_power(only: Summand, exponent: Fraction) -> Normal | None:
 
 
 def looks(factors: Iterable[Factor]) -> list[str]:
-    """The parts of a product, without its indices."""
+    """Return the parts of a product, without its indices, in sorted order."""
     shown = []
     for factor in factors:
         match factor:
@@ -165,7 +168,7 @@ def _is_scale(factor: Factor) -> bool:
 
 
 def _root_of_scaled(base: Normal, exponent: Fraction) -> Normal | None:
-    """(k s + c)^e = k^e (s + c/k)^e for the positive parameters k of the first product."""
+    """Apply (k s + c)^e = k^e (s + c/k)^e with the positive parameters k of the first product."""
     parts = [
         (looks(f for f in part.factors if not _is_scale(f)), part)
         for part in base
@@ -193,7 +196,10 @@ def _divided(part: Summand, scale: Iterable[Factor]) -> Summand:
 
 
 def power(base: Normal, exponent: Fraction) -> Normal:
-    """A power; small positive integer ones and inverses of single products are carried out."""
+    """Return a power of a sum.
+
+    Small positive integer powers, and inverses of single products, are expanded.
+    """
     if exponent.denominator == 1 and 0 <= exponent <= _EXPANDED:
         factors = (renamed(base) for _ in range(int(exponent)))
         return reduce(multiply, factors, (ONE,))

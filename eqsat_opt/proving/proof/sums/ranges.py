@@ -1,4 +1,4 @@
-"""Signs of terms whatever the elements are: squares, exponentials, extrema and sums of these."""
+"""Signs of terms for all values of elements: squares, exponentials, extrema and sums of these."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ class Range(enum.IntEnum):
 _SIGNS = {"positive": Range.POSITIVE, "nonnegative": Range.NONNEGATIVE}
 
 Integers = Callable[[Poly], Range]
-"""Where an integer lies."""
+"""A function from an integer to the range of its values."""
 
 
 def range_of(term: Scalar, integers: Integers) -> Range:
-    """The range of the values of ``term``, where it is defined; extents are at least 1."""
+    """Return the range of the values of ``term``, where it is defined.
+
+    Extents are at least 1.
+    """
     match term:
         case Constant(value):
             return _of_number(value > 0, value >= 0)
@@ -83,7 +86,7 @@ def _factors(term: Scalar) -> Iterator[Scalar]:
 
 
 def _of_product(factors: list[Scalar], integers: Integers) -> Range:
-    """Equal factors pair up as squares."""
+    """Return the range of a product; equal factors pair up as squares."""
     found = Range.POSITIVE
     while factors:
         factor = factors.pop()

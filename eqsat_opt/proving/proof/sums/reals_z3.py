@@ -1,8 +1,8 @@
 """Sums with extrema of few numbers: nonlinear arithmetic over the reals decides all orders.
 
-Elements, parameters and functions are real unknowns of which only signs are told; an inverse is
-what gives 1 with its operand: that it exists is shown, or known of the left side, before any sum is
-looked at (:mod:`eqsat_opt.proving.proof.definedness`).
+Elements, parameters and functions are real unknowns of which at most the sign is known. An inverse
+is the number whose product with its operand is 1. Its existence is shown, or known of the left
+side, before any sum is decided (:mod:`eqsat_opt.proving.proof.definedness`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from eqsat_opt.proving.proof.sums.normal import (
 __all__ = ["is_zero_by_cases"]
 
 _QUERY_LIMIT = 3_000_000
-"""z3's resource units for one question (a count of steps, so that it repeats)."""
+"""Limit of one question in z3's resource units, which count steps, so that it repeats."""
 _UNKNOWNS = 16
 
 
 class _Indexed(Exception):
-    """A sum over an index, or a condition on one, is not a polynomial."""
+    """The error raised where a sum over an index, or a condition on one, is no polynomial."""
 
 
 def _extrema(sum_: Normal) -> Iterator[Extremum]:
@@ -109,7 +109,7 @@ def _unsatisfiable(text: str, budget: Budget) -> bool:
 
 
 def is_zero_by_cases(sum_: Normal, context: Context) -> bool:
-    """Whether a sum with extrema is proved to be zero, whatever is the greatest in each of them."""
+    """Return whether a sum with extrema is proved zero, whichever element each extremum attains."""
     if not any(_extrema(sum_)):
         return False
     polynomials = _Polynomials(context)

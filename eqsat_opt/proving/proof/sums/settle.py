@@ -1,4 +1,7 @@
-"""Simplify a sum under assumptions: conditions decided, pinned variables gone, powers merged."""
+"""Simplification of a sum under assumptions.
+
+Conditions are decided, variables with only one value are removed, and powers are merged.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +50,10 @@ __all__ = ["Open", "settle"]
 
 
 class Open(Exception):
-    """A condition that does not depend on bound variables is undecided; split on it."""
+    """The error raised where a condition without bound variables is undecided; split on it."""
 
     def __init__(self, condition: Formula) -> None:
-        """Carry the condition."""
+        """Store the condition."""
         super().__init__(str(condition))
         self.condition = condition
 
@@ -60,7 +63,11 @@ def _mentions(formula: Formula | Poly, atoms: Sequence[Atom]) -> bool:
 
 
 def _unpinned(part: Summand) -> Normal | None:
-    """The summand without a bound variable that has one value only, if there is such a variable."""
+    """Remove or split one bound variable; return ``None`` if none can be.
+
+    A variable is removed if it has one value only, or does not occur. It is split into two where a
+    flattened index is taken apart.
+    """
     for v, extent in part.bound:
         rest = tuple(pair for pair in part.bound if pair[0] != v)
         if extent.constant == 1:
@@ -84,13 +91,13 @@ def _unpinned(part: Summand) -> Normal | None:
 
 
 def _pinned(equation: Poly, unknown: Atom) -> Poly | None:
-    """The only value of ``unknown`` that makes ``equation`` zero."""
+    """Return the only value of ``unknown`` that makes ``equation`` zero, if there is one."""
     factors = [m for m, _ in equation.terms if unknown in m]
     return isolated(equation, unknown) if factors == [(unknown,)] else None
 
 
 def _seam(part: Summand, v: Atom) -> Poly | None:
-    """The d of floor(v / d), where a flattened index is taken apart."""
+    """Return the d of some floor(v / d), where a flattened index is taken apart."""
     for factor in part.factors:
         for place in places(factor):
             for piece in sorted(place.atoms()):
@@ -104,7 +111,7 @@ def _seam(part: Summand, v: Atom) -> Poly | None:
 
 
 def _resolved(value: Poly, scope: Sequence[Atom], context: Context) -> Poly:
-    """Quotients, and broadcast indices of bound variables, where the assumptions fix them."""
+    """Replace quotients, and broadcast indices of bound variables, that the assumptions fix."""
     for part in sorted(value.atoms()):
         if part.kind == "quotient":
             candidates = [Poly(())] if context.entails(within_extent(*part.args)) else []
@@ -141,7 +148,7 @@ def _exchanged(value: Poly, part: Atom, by: Poly) -> Poly:
 def _decided(
     where: Sequence[Formula], variables: Sequence[Atom], context: Context
 ) -> tuple[Formula, ...] | None:
-    """The part of ``where`` that is not decided, or ``None`` if it cannot hold.
+    """Return the part of ``where`` that is not decided; ``None`` if ``where`` cannot hold.
 
     Raises:
         Open: a condition without bound variables is undecided.
@@ -182,7 +189,7 @@ def _settled_case(case: Case, scope: Sequence[Atom], context: Context, same: Sam
 
 
 def _raised(argument: Normal, context: Context) -> Normal:
-    """exp(q log s) = s^q for a positive s; the exponential of a sum is a product."""
+    """Return the exponential of a sum as a product, with exp(q log s) = s^q for a positive s."""
 
     def positive(integer: Atom) -> bool:
         return context.entails(at_least(atom(integer), 1))
@@ -216,7 +223,7 @@ def _settled_factor(factor: Factor, scope: Sequence[Atom], context: Context, sam
 
 
 def _without_implied(part: Summand, context: Context) -> Summand:
-    """The summand without conditions that the ranges of otherwise unused variables imply."""
+    """Remove the conditions on otherwise unused variables that the ranges of variables imply."""
     elsewhere = mentioned(*part.factors)
     for v, _ in part.bound:
         if v in elsewhere:
@@ -269,9 +276,13 @@ def _settled(part: Summand, scope: Sequence[Atom], context: Context, same: Same)
 
 
 def settle(sum_: Normal, scope: Sequence[Atom], context: Context, same: Same) -> Normal:
-    """``sum_`` simplified under the assumptions of ``context``.
+    """Simplify ``sum_`` under the assumptions of ``context``.
 
-    `scope` are the variables bound further out; `same` decides equality of sums, to merge factors.
+    Args:
+        sum_: a sum in normal form.
+        scope: variables bound further out.
+        context: assumptions.
+        same: function that decides the equality of sums, to merge factors.
 
     Raises:
         Open: a condition that does not depend on variables bound in ``sum_`` is undecided.

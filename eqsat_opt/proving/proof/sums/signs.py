@@ -1,4 +1,4 @@
-"""Terms that are positive for all elements, which is needed to split roots and logarithms."""
+"""The test that terms are positive for all elements, needed to split roots and logarithms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eqsat_opt.proving.proof.sums.normal import Factor, Letter, Normal, Opaque, 
 __all__ = ["is_positive", "is_positive_factor"]
 
 Known = Callable[[Atom], bool]
-"""Whether an integer is known to be positive."""
+"""A function that decides whether an integer is known to be positive."""
 
 
 def _nothing(_: Atom) -> bool:
@@ -19,7 +19,7 @@ def _nothing(_: Atom) -> bool:
 
 
 def is_positive_factor(factor: Factor, known: Known = _nothing) -> bool:
-    """Whether a factor is a positive number wherever it is defined."""
+    """Return whether a factor is a positive number wherever it is defined."""
     match factor:
         case Parameter(_, sign):
             return sign == "positive"
@@ -36,7 +36,10 @@ def is_positive_factor(factor: Factor, known: Known = _nothing) -> bool:
 
 
 def is_positive(sum_: Normal, known: Known = _nothing) -> bool:
-    """Whether a sum is positive: it has terms, and all of them are (extents are at least 1)."""
+    """Return whether a sum is positive: it has terms, and all of them are positive.
+
+    Extents are at least 1.
+    """
     return bool(sum_) and all(_is_positive_summand(part, known) for part in sum_)
 
 
