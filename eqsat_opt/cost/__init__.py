@@ -1,4 +1,4 @@
-"""What kernels cost: metrics, lower bounds, measured prices and the store that keeps them."""
+"""Costs of kernels: metrics, lower bounds, measured prices and the store that keeps them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prices by the profile of a device that need not be here; nothing is measured."""
+"""Prices from the profile of a device, which need not be present; nothing is measured."""
 
 from __future__ import annotations
 
@@ -20,29 +20,33 @@ __all__ = ["ProfilePricer"]
 
 
 class ProfilePricer:
-    """What kernels cost on a device by the model of its profile: an `AnyPricer`.
+    """Prices of kernels by the model of a device profile: an `AnyPricer`.
 
-    The model knows arithmetic by algorithm, memory traffic, waves of output tiles over the units,
-    and launches. Every quote says ``analytic``, but for one: what a plan may do by views costs
-    nothing, which is a ``bound``, because a plan has to copy where two views are in conflict.
+    The model accounts for arithmetic by algorithm, memory traffic, waves of output tiles over the
+    units, and launches. The source of every quote is ``analytic``, with one exception: a kernel
+    that a plan may run as a view costs nothing, and its quote is a ``bound``, because a plan has to
+    copy where two views are in conflict.
 
-    `usual` is the first way in which the device runs a kernel, a convolution ``direct`` and a
-    concatenation as a copy: what searches that know one price for each operator ask.
+    `usual` gives the first implementation that the device has for a kernel: a convolution is
+    ``direct`` and a concatenation is a copy. Searches that use one price per operator ask for it.
 
     Args:
-        profile: of the device.
-        precision: in which kernels compute whose implementations do not say: ``fp32``, or another
-            one of the profile.
-        energy: what energy follows from time, operations and bytes, in place of the profile's.
-        backend: what the device offers; by default what any could run, by the figures alone.
+        profile: the profile of the device.
+        precision: the precision of kernels whose implementation does not name one: ``fp32``, or
+            another one of the profile.
+        energy: the model that derives energy from time, operations and bytes, in place of the
+            profile's.
+        backend: the kernels that the device offers; by default those that any device of these
+            figures could run.
 
     Attributes:
-        backends: what the device offers.
+        backends: the backend whose kernels the device runs.
         metrics: time and workspace, and energy where there is a model of it.
-        energy_text: how energy is known, in words; empty where it is not.
-        interface: inputs and outputs lie in the memory of the device, as ONNX orders them.
-        n_measured: none.
-        trouble: none.
+        energy_text: a phrase for the source of energies; empty where there is none.
+        interface: form of the model's inputs and outputs: in the memory of the device, in the order
+            of ONNX.
+        n_measured: 0.
+        trouble: empty.
 
     Raises:
         OptionError: the profile or the model of energy does not know the precision.
@@ -72,19 +76,19 @@ class ProfilePricer:
 
     @property
     def event_us(self) -> float:
-        """What waiting for a kernel on another stream adds, µs."""
+        """Time that waiting for a kernel on another stream adds, µs."""
         return self.profile.event_us.value
 
     def usual(self, kernel: Kernel) -> Offer:
-        """A kernel of literal sizes in the first way that the device has."""
+        """Return a kernel of literal sizes with the first implementation that the device has."""
         backend = self.backends[0]
         return Offer(kernel, backend.name, backend.implementations(kernel)[0])
 
     def recall(self, offers: Iterable[Offer]) -> None:
-        """Nothing is stored."""
+        """Do nothing: no prices are stored."""
 
     def price(self, offer: Offer) -> Quote:
-        """What the model says."""
+        """Return the price of an offer by the model, from the cache if it was asked before."""
         known = self._known.get(offer)
         if known is None:
             known = self._known[offer] = self._quote(offer)
@@ -107,7 +111,7 @@ class ProfilePricer:
         return Quote(metrics, "analytic")
 
     def is_known(self, offer: Offer) -> bool:
-        """Always: nothing more can be found out here."""
+        """Return true: no measurement can improve a price of the model."""
         return True
 
     def measure(
@@ -117,7 +121,7 @@ class ProfilePricer:
         *,
         deadline: Deadline | None = None,
     ) -> None:
-        """Nothing can be measured."""
+        """Do nothing: the device cannot be measured here."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""

@@ -1,4 +1,4 @@
-"""Who tells the energy of kernels: a meter while they are measured, or a model of the user's."""
+"""Sources of the energy of kernels: a meter read while they are measured, or a user's model."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from eqsat_opt.runtime.devices.meters import EnergyMeter, FoundMeter, found_mete
 __all__ = ["MeteredEnergy", "energy_text", "metered_energy"]
 
 _OF_IDLE = 0.5
-"""Share of the idle power that nothing which runs falls below, others who come and go included."""
+"""Share of the idle power below which no kernel runs, allowing for other processes that come and
+go."""
 
 _LEAST_W = 0.5
-"""No busy processor draws less."""
+"""Least power that a busy processor draws, W."""
 
 
 @dataclass(frozen=True)
 class MeteredEnergy:
-    """Energy that a meter tells: mean power while a kernel runs over and over, times its time.
+    """Energy from a meter: mean power while a kernel runs repeatedly, times its time.
 
-    It is that of all that the meter counts, idle parts and other processes included.
+    It covers everything that the meter counts, including idle components and other processes.
 
     Attributes:
-        meter: that counts.
-        floor_w: power below which no kernel runs, W; it bounds the energy of those not measured.
+        meter: the energy meter.
+        floor_w: power below which no kernel runs, W; it bounds the energy of kernels that are not
+            measured.
     """
 
     meter: EnergyMeter
@@ -33,25 +35,25 @@ class MeteredEnergy:
 
     @property
     def text(self) -> str:
-        """How energies are known, in words."""
+        """A phrase that describes how energies are measured."""
         return f"measured by {self.meter.name} of {self.meter.scope}"
 
 
 def energy_text(energy: EnergyModel | MeteredEnergy | None) -> str:
-    """How energies are known, for whatever prints one; empty where they are not."""
+    """Return a phrase for the source of energies, for printing; empty where there is none."""
     if isinstance(energy, EnergyModel):
         return f"estimated, from {energy.source}"
     return "" if energy is None else energy.text
 
 
 def metered_energy(found: FoundMeter | None = None) -> MeteredEnergy:
-    """The meter of this machine.
+    """Return the meter of this machine.
 
     Args:
-        found: what a search for one found; by default that of this process.
+        found: the result of a search for a meter; by default the search of this process.
 
     Raises:
-        OptionError: none counts; what was tried is told.
+        OptionError: there is no working meter; the message lists those that were tried.
     """
     found = found_meter() if found is None else found
     if found.meter is None:

@@ -1,4 +1,4 @@
-"""Measurements as a JSON file, to take them from one machine to another."""
+"""Measurements as a JSON file, for transfer from one machine to another."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ EXPORT_FORMAT = "eqsat-opt-profile"
 
 _VERSION = 2
 _ADDED = {"forms": "", "precision": ""}
-"""Fields of a key that rows of version 1 lack."""
+"""Fields of a key that rows of version 1 lack, with their values."""
 
 
 def write_export(path: str | os.PathLike[str], rows: Iterable[ProfileRow]) -> None:
-    """Write entries of a store, whole or not at all.
+    """Write entries of a store to a file, completely or not at all.
 
     Raises:
         StoreError: the file cannot be written.
@@ -39,7 +39,7 @@ def write_export(path: str | os.PathLike[str], rows: Iterable[ProfileRow]) -> No
 
 
 def read_export(path: str | os.PathLike[str]) -> tuple[ProfileRow, ...]:
-    """The entries that `write_export` wrote, in this or an earlier version.
+    """Read the entries that `write_export` wrote, in this or an earlier version of the format.
 
     Raises:
         StoreError: the file is not such an export.
@@ -60,7 +60,7 @@ def read_export(path: str | os.PathLike[str]) -> tuple[ProfileRow, ...]:
 
 
 def row_to_json(row: ProfileRow) -> dict[str, Any]:
-    """An entry as it stands in an export."""
+    """Return an entry as the JSON object that an export holds."""
     return {
         **asdict(row.key),
         "measurement": row.measurement and row.measurement.to_json(),
@@ -69,10 +69,10 @@ def row_to_json(row: ProfileRow) -> dict[str, Any]:
 
 
 def row_from_json(row: Mapping[str, Any]) -> ProfileRow:
-    """What `row_to_json` made.
+    """Read back an entry from the JSON object that `row_to_json` returned.
 
     Raises:
-        ValueError, KeyError, TypeError: it is malformed.
+        ValueError, KeyError, TypeError: the object is malformed.
     """
     values: list[Any] = []
     for field in fields(ProfileKey):
@@ -84,7 +84,7 @@ def row_from_json(row: Mapping[str, Any]) -> ProfileRow:
         values.append(value)
     data = row["measurement"]
     measurement = None if data is None else Measurement.from_json(data)
-    json.dumps(data, allow_nan=False)  # no store keeps what is not finite
+    json.dumps(data, allow_nan=False)  # no store can keep numbers that are not finite
     measured_at = datetime.fromisoformat(row["measured_at"]).isoformat()
     return ProfileRow(ProfileKey(*values), measurement, measured_at)
 

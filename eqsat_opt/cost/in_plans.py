@@ -1,4 +1,4 @@
-"""Prices for plans: kernels inside sessions, launches beside them, and what lies between."""
+"""Prices for plans: kernels inside sessions, launches outside them, and the transfers between."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ from eqsat_opt.runtime.measure import Measurement
 __all__ = ["IN_SESSION", "PlanPricer"]
 
 IN_SESSION = Form("ort")
-"""Values between kernels of one session."""
+"""Form of values between the kernels of one session."""
 
 
 _GENERATED, _NUMPY = "launched:generated", "launched:numpy"
 
 _NUMPY_US = 1.0
-"""No operator of the registry is looked up, called and copied from in less."""
+"""Least time to look up an operator of the registry, call it and copy its result, µs."""
 
 _CALL_US = 0.01
-"""No function is called by its address in less; what is not known to be faster than a node of a
-session is not chosen before it."""
+"""Least time to call a function by its address, µs.
+
+A generated kernel that is not known to be faster than a node of a session is not preferred to it.
+"""
 
 
 class _InSession:
@@ -74,19 +76,20 @@ class _InSession:
 
 
 class PlanPricer:
-    """What kernels cost in a plan: an `AnyPricer` on top of another one.
+    """Prices of kernels in a plan: an `AnyPricer` on top of another one.
 
-    An elementwise operator in a generated kernel costs no more than its lower bound: which
-    neighbours it is compiled with is not known before the plan is made. What is not measured in
-    NumPy, or as a generated kernel by itself, costs what it takes to get there at least.
+    An elementwise operator in a generated kernel is priced at its lower bound, because it is not
+    known before the plan is made which neighbours it is compiled with. A NumPy kernel or a
+    generated kernel that has no measurement of its own is priced at its lower bound plus the least
+    time of a call.
 
-    A value that comes from outside a session, or leaves it, costs nothing by itself: how many
-    values share a call is not known before the plan is made. So no plan costs less than this says,
-    and plans are priced as wholes afterwards.
+    A value that enters or leaves a session is free, because it is not known before the plan is made
+    how many values share a call. The sum of these prices is therefore a lower bound on the cost of
+    a plan, and plans are priced as wholes afterwards.
 
     Args:
-        pricer: of the kernels; of its backends the first ones run inside sessions.
-        inside: the names of these.
+        pricer: the pricer of single kernels; the first of its backends run inside sessions.
+        inside: the names of the backends that run inside sessions.
     """
 
     def __init__(self, pricer: AnyPricer, inside: Sequence[str]) -> None:
@@ -99,35 +102,35 @@ class PlanPricer:
 
     @property
     def event_us(self) -> float:
-        """As the other one says."""
+        """Time that waiting for a kernel on another stream adds, µs."""
         return self._pricer.event_us
 
     @property
     def n_measured(self) -> int:
-        """As the other one says."""
+        """Number of kernels that the underlying pricer measured in this run."""
         return self._pricer.n_measured
 
     @property
     def trouble(self) -> str:
-        """As the other one says."""
+        """A sentence on the trouble with the underlying pricer's store; empty if there is none."""
         return self._pricer.trouble
 
     @property
     def energy_text(self) -> str:
-        """As the other one says."""
+        """A phrase for the source of energies; empty where there is none."""
         return self._pricer.energy_text
 
     def usual(self, kernel: Kernel) -> Offer:
-        """A kernel of literal sizes inside a session."""
+        """Return a kernel of literal sizes as it runs inside a session."""
         first = self.backends[0]
         return Offer(kernel, first.name, first.implementations(kernel)[0])
 
     def recall(self, offers: Iterable[Offer]) -> None:
-        """Look up what is stored."""
+        """Look up the stored prices of the offers."""
         self._pricer.recall([_plain(one) for one in offers if _is_priced_alone(one)])
 
     def price(self, offer: Offer) -> Quote:
-        """What is known of an offer."""
+        """Return the price of an offer, or a lower bound on it if there is no measurement."""
         if not offer.kernel.steps:
             return Quote(dict.fromkeys(self.metrics, 0.0), "bound")
         quote = self._pricer.price(_plain(offer))
@@ -141,9 +144,10 @@ class PlanPricer:
         return Quote({**quote.metrics, TIME: least_us}, "bound")
 
     def _inner_us(self, offer: Offer) -> float:
-        """What the longest operator of a kernel takes by itself, as far as that is measured.
+        """Return the longest measured time of an operator of a kernel by itself, or 0, µs.
 
-        The kernel takes hardly less, so where that is too much it need not be compiled.
+        The kernel takes hardly less, so it need not be compiled where this time is already too
+        long.
         """
         if len(offer.kernel.steps) < 2:
             return 0.0
@@ -152,7 +156,7 @@ class PlanPricer:
         return max((quote.time_us for quote in quotes if not quote.is_bound), default=0.0)
 
     def is_known(self, offer: Offer) -> bool:
-        """Whether measuring would change nothing."""
+        """Return whether the price is settled, so that measuring would not change it."""
         return not _is_priced_alone(offer) or self._pricer.is_known(_plain(offer))
 
     def measure(
@@ -167,12 +171,15 @@ class PlanPricer:
         self._pricer.measure(todo, progress, deadline=deadline)
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release the resources of the underlying pricer."""
         self._pricer.close()
 
 
 def _is_priced_alone(offer: Offer) -> bool:
-    """Whether nothing else is compiled with it: all but elementwise operators and movements."""
+    """Return whether an offer has a price by itself: its operators are not compiled with others.
+
+    This excludes generated kernels that consist of elementwise operators and movements.
+    """
     kinds = {get_op(step.op).kind for step in offer.kernel.steps}
     if offer.backend == _GENERATED:
         return not kinds <= {"pointwise", "movement"}
@@ -180,7 +187,7 @@ def _is_priced_alone(offer: Offer) -> bool:
 
 
 def _operators(kernel: Kernel) -> Iterator[Kernel]:
-    """Each operator of a kernel as one by itself."""
+    """Yield each operator of a kernel as a kernel of its own."""
     types, given = kernel.types, kernel.operands
     for step in kernel.steps:
         operands = tuple(
@@ -191,5 +198,5 @@ def _operators(kernel: Kernel) -> Iterator[Kernel]:
 
 
 def _plain(offer: Offer) -> Offer:
-    """The offer as it is measured: its time does not depend on where the session's values lie."""
+    """Return the offer as it is measured: forms inside a session do not affect its time."""
     return replace(offer, implementation=replace(offer.implementation, reads=(), writes=()))

@@ -1,6 +1,7 @@
-"""What a graph costs: one record for each metric, which everything else reads.
+"""Metrics of the cost of a graph, one record each, which all other modules read.
 
-Columns of the extraction problem, what objectives may name and the rows of a report are read here.
+The columns of the extraction problem, the names allowed in objectives and the rows of a report are
+derived from these records.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from eqsat_opt.errors import OptionError
 
-if TYPE_CHECKING:  # the command line reads the names; nothing heavy may load for that
+if TYPE_CHECKING:  # the command line imports this for the names, so nothing heavy may load
     import onnx_ir
 
     from eqsat_opt.extract import AnyObjective
@@ -38,22 +39,22 @@ __all__ = [
 ]
 
 LAUNCH_US = 0.29
-"""Cost of one more node inside an onnxruntime session, which isolated timings leave out.
+"""Cost of one more node inside an onnxruntime session, which isolated timings leave out, µs.
 
 Measured with onnxruntime 1.31.1 as the difference between chains of 20 and 220 tiny nodes.
 """
 
 SHAPE_US = 1.5
-"""Cost of computing a shape while a model runs: Shape, Gather and Concat, which no kernel includes.
+"""Cost of computing a shape at run time, by Shape, Gather and Concat outside all kernels, µs.
 
 Measured with onnxruntime 1.32 as the difference between reshapes to constant and computed shapes.
 """
 
 TIME = "time_us"
-"""The metric that every pricer gives and that decides races."""
+"""The metric that every pricer gives and that decides comparisons of kernels."""
 
 WEIGHT_BYTES = "weight_bytes"
-"""The metric of the constants that a model holds."""
+"""The metric of the size of the constants that a model holds."""
 
 ENERGY, WORKSPACE = "energy_uj", "workspace_bytes"
 """Metrics that only some pricers give."""
@@ -61,20 +62,22 @@ ENERGY, WORKSPACE = "energy_uj", "workspace_bytes"
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number to minimise or to limit; a graph's is the sum over its kernels and constants.
+    """A number to minimise or to limit; that of a graph is the sum over its kernels and constants.
 
     Attributes:
-        name: of the column in an extraction problem.
+        name: the name of the column in an extraction problem.
         alias: another name that users may write.
-        is_peak: whether a graph's is the largest over its kernels instead: memory that one kernel
-            gives back before the next one runs. It can be limited, but not be part of a sum.
-        title: what a report calls the total.
-        unit: of all values: ``µs``, ``B``, ``FLOP``; empty for a count.
-        of_kernel: one run of a kernel; ``None`` for what a pricer gives: a measurement, or a
-            lower bound until there is one.
-        of_constant: a constant of this type, which the model holds; ``None`` if it costs nothing.
-        of_opaque: an operator of which nothing is known but that it runs.
-        of_file: the total of a whole model, where it can be read off its file; ``None`` where
+        is_peak: whether the value of a graph is instead the largest over its kernels: memory that
+            one kernel releases before the next one runs. It can be limited, but not be part of a
+            sum.
+        title: the name of the total in a report.
+        unit: the unit of all values: ``µs``, ``B``, ``FLOP``; empty for a count.
+        of_kernel: the value of one run of a kernel; ``None`` if a pricer gives it: a measurement,
+            or a lower bound until there is one.
+        of_constant: the value of a constant of this type, which the model holds; ``None`` if it
+            costs nothing.
+        of_opaque: the value of an operator of which nothing is known except that it runs.
+        of_file: the total of a whole model, where it can be read from its file; ``None`` where
             there is only the prediction.
     """
 
@@ -127,16 +130,16 @@ _ALL = (
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
-"""By name, in the order of the columns of an extraction problem and the rows of a report."""
+"""All metrics by name, in the order of an extraction problem's columns and of a report's rows."""
 
 
 def metric_names() -> tuple[str, ...]:
-    """The name of each metric that users may write: its alias, if it has one."""
+    """Return the name of each metric that users may write: its alias, if it has one."""
     return tuple(metric.alias or metric.name for metric in _ALL)
 
 
 def metric_name(name: str) -> str:
-    """The name in :data:`METRICS` of what a user calls a metric; ``time`` is ``time_us``.
+    """Return the name in :data:`METRICS` of a metric that a user names; ``time`` is ``time_us``.
 
     Raises:
         OptionError: there is no such metric.
@@ -148,7 +151,7 @@ def metric_name(name: str) -> str:
 
 
 def columns(given: Sequence[str]) -> tuple[str, ...]:
-    """The metrics of an extraction problem whose quotes give these, in the order of the columns."""
+    """Return the metrics of an extraction problem whose quotes give these, in column order."""
     return tuple(name for name, one in METRICS.items() if one.of_kernel or name in given)
 
 
@@ -159,7 +162,7 @@ _UNPRICED = {
 
 
 def require_priced(objective: AnyObjective, given: Sequence[str]) -> None:
-    """Refuse an objective or a limit with a metric of which nothing is known.
+    """Raise an error if an objective or a limit uses a metric that no quote gives.
 
     Raises:
         OptionError: it uses a metric that quotes do not give.
@@ -172,10 +175,10 @@ def require_priced(objective: AnyObjective, given: Sequence[str]) -> None:
 
 
 def peaks_capped(objective: AnyObjective) -> AnyObjective:
-    """The same, with each limit on a peak as the cap on every kernel that it is.
+    """Return the objective with each limit on a peak turned into a cap on every single kernel.
 
     Raises:
-        OptionError: a peak is part of what is minimised.
+        OptionError: a peak is part of the sum that is minimised.
     """
     caps = dict(objective.caps)
     limits = dict(objective.limits)
@@ -195,13 +198,13 @@ def peaks_capped(objective: AnyObjective) -> AnyObjective:
 
 
 _TIES = {"launches": 1e-3, "bytes": 1e-9}
-"""Weights too small to outweigh anything but a tie."""
+"""Weights so small that they only decide between equal graphs."""
 
 
 def with_ties_broken(weights: Mapping[str, float]) -> dict[str, float]:
-    """The same weights, with tiny ones for launches and bytes that decide between equal graphs.
+    """Return the weights with tiny ones for launches and bytes, which decide between equal graphs.
 
-    Time and energy need no help: launches and traffic are part of them.
+    Weights of time or energy are returned unchanged: launches and traffic are part of both.
     """
     is_settled = weights.get(TIME) or weights.get(ENERGY)
     return dict(weights) if is_settled else {**_TIES, **weights}

@@ -1,6 +1,6 @@
-"""Prices of a GPU whose kernels were measured by the libraries that plans name.
+"""Prices of a GPU, measured for kernels of the libraries that plans call.
 
-What was not measured has the price of the profile, whose figures were measured as well.
+Kernels without a measurement have the price of the profile, whose figures were measured too.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _Times = Mapping[tuple[str, str, str, str], float]
 
 
 def is_measured_gpu(device: RecordedDevice | None) -> bool:
-    """Whether prices are of kernels that CUDA libraries run."""
+    """Return whether the recorded prices are of kernels that CUDA libraries run."""
     return device is not None and device.profile.description is not None
 
 
 def strict_times_us(device: RecordedDevice) -> _Times:
-    """What was measured without rounding factors to fewer bits."""
+    """Return the times that were measured without rounding factors to fewer bits."""
     return replace(device, rows=tuple(row for row in device.rows if not row.key.precision)).times_us
 
 
 class MeasuredPricer(ProfilePricer):
-    """Recorded times where there are any, else those of the profile.
+    """Prices of a GPU: recorded times where there are any, else those of the profile.
 
     Args:
-        device: the device, which has a description.
-        energy: what energy follows from time, in place of the profile's.
+        device: the device; its profile has a description.
+        energy: the model that derives energy from time, in place of the profile's.
     """
 
     def __init__(self, device: RecordedDevice, energy: EnergyModel | None = None) -> None:
@@ -64,7 +64,7 @@ class MeasuredPricer(ProfilePricer):
 
 
 class _MeasuredGpu(GpuBackend):
-    """Offers all algorithms of cuDNN that were measured, and no other one where any was."""
+    """A backend that offers only those algorithms of cuDNN that were measured, if there are any."""
 
     def __init__(self, profile: DeviceProfile, times_us: _Times) -> None:
         super().__init__(profile)
@@ -73,7 +73,7 @@ class _MeasuredGpu(GpuBackend):
         self._times_us = times_us
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """See `GpuBackend`."""
+        """Return the implementations of a kernel; see `GpuBackend`."""
         offered, site = super().implementations(kernel), site_of(kernel)
         if site is None or not offered or runner_of(offered[0].algorithm)[0] != CUDNN:
             return offered
@@ -91,7 +91,10 @@ class _MeasuredGpu(GpuBackend):
 def _time_us(
     times_us: _Times, kernel: Kernel, how: Implementation, interface: Form
 ) -> float | None:
-    """What was measured of a kernel, in the forms that it has where nothing says another one."""
+    """Return the recorded time of a kernel, µs; `None` if there is none.
+
+    The kernel's own forms are used where the implementation names none.
+    """
     reads = how.reads or tuple(_form(one.form, interface) for one in kernel.operands)
     writes = how.writes or (_form(kernel.writes, interface),) * len(kernel.outputs)
     backend, own = runner_of(how.algorithm)
@@ -100,12 +103,12 @@ def _time_us(
 
 
 def _form(form: Form, interface: Form) -> Form:
-    """Of a value on the device, whose kernels call what is plain there plain."""
+    """Return the form of a value on the device: the interface's in place of the plain form."""
     return interface if form == PLAIN else form
 
 
 def plan_times_us(device: RecordedDevice, plan: Plan) -> tuple[list[float], int]:
-    """The time of each launch, µs, and how many of them were measured."""
+    """Return the time of each launch of a plan, µs, and how many of them were measured."""
     times, known = device.profile.launch_times_us(plan.launches), strict_times_us(device)
     count = 0
     for number, launch in enumerate(plan.launches):

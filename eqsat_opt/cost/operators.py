@@ -1,8 +1,9 @@
-"""The price of operators one by one: the cost model that all methods of a comparison share.
+"""Prices of single operators: the cost model that all methods of a comparison share.
 
-Every operator that depends on the model's inputs is one kernel of its own; what is known at compile
-time is free. So the cost of a graph is a sum over its nodes, and a rewrite changes few of them.
-An output of an operator that has several is a node, and counts as if it were computed by itself.
+Every operator that depends on the model's inputs is one kernel of its own; operators on constants
+are free. The cost of a graph is therefore a sum over its nodes, and a rewrite changes few of them.
+Each output of an operator with several outputs is a node, and counts as if it were computed by
+itself.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ from eqsat_opt.ir.values.types import TensorType, ValueType
 __all__ = ["STEPS", "OperatorCost", "analytic_price", "graph_cost_us", "operator_kernel"]
 
 STEPS = frozenset({"Center", "RmsN", "Rsqrt"})
-"""Operators on the way to a normalisation that ONNX says by several others: no result holds one."""
+"""Intermediate operators of a normalisation that ONNX expresses by several others; no result has
+one."""
 
 
 def analytic_price(kernel: Kernel) -> Quote:
-    """The roofline's lower bound and one launch: the same on every machine."""
+    """Return the roofline's lower bound plus one launch, which are the same on every machine."""
     return Quote({TIME: DEFAULT_ROOFLINE.bound_us(kernel) + LAUNCH_US}, "bound")
 
 
 def operator_kernel(
     op: str, attrs: Attrs, operands: Sequence[tuple[TensorType, bool]], pattern: Sequence[int]
 ) -> Kernel:
-    """The kernel of one operator.
+    """Return the kernel of one operator.
 
-    `pattern` has for each operand of the operator its number among the distinct ones.
+    `pattern` gives for each operand of the operator its index among the distinct operands.
     """
     return Kernel(
         tuple(Operand(type_, const) for type_, const in operands),
@@ -46,10 +48,10 @@ def operator_kernel(
 
 @dataclass
 class OperatorCost:
-    """Prices operators and remembers the answers.
+    """Prices of operators, with a cache.
 
     Attributes:
-        price: gives the price of a kernel with literal sizes.
+        price: the function that prices a kernel with literal sizes.
         sizes: size of each symbolic dimension.
     """
 
@@ -60,7 +62,7 @@ class OperatorCost:
     def time_us(
         self, op: str, attrs: Attrs, operands: Sequence[tuple[ValueType, bool, object]]
     ) -> float:
-        """Time of an operator; 0 if all operands are constants, a launch if its work is unknown."""
+        """Return the time of an operator, µs: 0 on constants, a launch if its work is unknown."""
         if op == OPAQUE:
             return LAUNCH_US
         if all(const for _, const, _ in operands):
@@ -97,12 +99,12 @@ class OperatorCost:
 
 
 def graph_cost_us(graph: Graph, cost: OperatorCost) -> float:
-    """The cost of a graph: the sum over the operators that some output needs."""
+    """Return the cost of a graph, µs: the sum over the operators that some output needs."""
     constant = set(graph.constants)
     for node in graph.nodes:
         if node.op != OPAQUE and all(name in constant for name in node.reads):
             constant.update(node.outputs)
-    # The exact sum, so that the order of the nodes does not matter.
+    # An exact sum does not depend on the order of the nodes.
     return math.fsum(
         cost.time_us(node.op, node.attrs, [(graph.types[n], n in constant, n) for n in node.reads])
         for node in graph.live_nodes()

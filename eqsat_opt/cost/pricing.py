@@ -1,4 +1,4 @@
-"""Prices of what backends offer: measured where the store knows or the caller asks, else bounds."""
+"""Prices of backends' offers: measured if stored or measured on request, else lower bounds."""
 
 from __future__ import annotations
 
@@ -39,32 +39,33 @@ _log = logging.getLogger(__name__)
 
 
 PRECISION = "fp32"
-"""In which a processor's kernels compute, as energy models call it."""
+"""Precision in which a processor's kernels compute, by its name in energy models."""
 
 _MADE_BYTES_PER_S = 1.5e8
-"""Bytes of random weights per second that a slow machine draws, sends to a process and reads."""
+"""Bytes of random weights per second that a slow machine can draw, send to a process and read."""
 
 _TELLING_BYTES = 1 << 24
-"""Kernels from which on the time that building one took tells how long the next one takes."""
+"""Least size of a kernel, bytes, whose build time is used to predict that of the next kernels."""
 
 
 class Pricer:
-    """Looks offers up, measures them on request and remembers the answers for the run.
+    """Prices of offers: looked up in a store, measured on request, and cached for the run.
 
     Args:
-        store: the profile store; ``None`` keeps measurements for this run only. One that fails is
-            left alone from then on.
+        store: the profile store; ``None`` keeps measurements for this run only. A store that fails
+            is not used again.
         threads: threads per session.
         backends: names of the backends whose kernels may be chosen; the first runs everything.
-        energy: what energy follows from a time, or the meter that tells it while kernels are
-            measured; ``None`` where nothing is known of it.
+        energy: the model that derives energy from a time, or the meter that is read while kernels
+            are measured; ``None`` if there is neither.
 
     Attributes:
         backends: the backends.
-        metrics: in each quote: the time, and the energy where something tells it.
-        energy_text: how it is known, in words; empty where it is not.
-        interface: where values of models lie: in the memory of the host, as ONNX orders them.
-        trouble: what is wrong with the store, as a sentence; empty if nothing is.
+        metrics: the metrics in each quote: the time, and the energy if there is a source of it.
+        energy_text: a phrase for the source of energies; empty where there is none.
+        interface: form of the model's inputs and outputs: in the memory of the host, in the order
+            of ONNX.
+        trouble: a sentence on the trouble with the store; empty if there is none.
 
     Raises:
         OptionError: there is no such backend.
@@ -108,11 +109,11 @@ class Pricer:
 
     @property
     def event_us(self) -> float:
-        """What waiting for a kernel on another stream adds, µs, by the profile of a processor."""
+        """Time that waiting for a kernel on another stream adds, µs, from a processor's profile."""
         return load_profile("xeon").event_us.value
 
     def usual(self, kernel: Kernel) -> Offer:
-        """A kernel as the first backend runs it."""
+        """Return a kernel with the first implementation of the first backend."""
         first = self.backends[0]
         return Offer(kernel, first.name, first.implementations(kernel)[0])
 
@@ -126,7 +127,7 @@ class Pricer:
             self._roofline = calibrated(*(max(quote.time_us - LAUNCH_US, 0.05) for quote in quotes))
 
     def recall(self, offers: Iterable[Offer]) -> None:
-        """Look up offers in the store."""
+        """Look up the measurements of offers in the store."""
         wanted = {key: offer for offer in offers if (key := self._key(offer)) not in self._known}
         found = self._stored(lambda store: store.get_many(wanted)) or {}
         for key, measurement in found.items():
@@ -134,7 +135,7 @@ class Pricer:
                 self._known[key] = self._quoted(wanted[key], measurement)
 
     def _stored(self, use: Callable[[ProfileStore], _T]) -> _T | None:
-        """The result of ``use`` on the store; ``None`` without one, and once it has failed."""
+        """Return the result of ``use`` on the store; ``None`` if it is missing or has failed."""
         if self._store is None:
             return None
         try:
@@ -144,12 +145,12 @@ class Pricer:
             return None
 
     def price(self, offer: Offer) -> Quote:
-        """The measured time, or the lower bound."""
+        """Return the measured price, or a lower bound."""
         known = self._known.get(self._key(offer))
         return self._bound(offer) if known is None else known
 
     def _is_enough(self, measurement: Measurement) -> bool:
-        """Whether a stored measurement tells the power, where that is needed."""
+        """Return whether a stored measurement includes the power, if energy is metered."""
         is_metered = isinstance(self._energy, MeteredEnergy)
         return not is_metered or measurement.power_w is not None or not measurement.n
 
@@ -170,7 +171,7 @@ class Pricer:
         if isinstance(self._energy, MeteredEnergy):
             metrics[ENERGY] = (self._energy.floor_w if power_w is None else power_w) * time_us
         elif self._energy is not None:
-            # It rises with the time, so that of a bound is a bound.
+            # The model rises with the time, so the energy of a lower bound is a lower bound.
             kernel, how = offer.kernel, offer.implementation
             metrics[ENERGY] = self._energy.energy_uj(
                 time_us,
@@ -182,7 +183,7 @@ class Pricer:
         return Quote(metrics, source)
 
     def is_known(self, offer: Offer) -> bool:
-        """Whether the price is settled for this run: measured, or a bound that stays."""
+        """Return whether the price is settled for this run: measured, or a bound that will stay."""
         return self._key(offer) in self._known
 
     def measure(
@@ -192,14 +193,14 @@ class Pricer:
         *,
         deadline: Deadline | None = None,
     ) -> None:
-        """Measure what is not known yet, and store it; what the deadline cuts off stays unknown.
+        """Measure and store the offers that are not known yet; after the deadline they stay so.
 
         A kernel that cannot be built before the deadline keeps its lower bound in this run.
         """
         deadline = deadline or Deadline.never()
         todo = {self._key(offer): offer for offer in offers if not self.is_known(offer)}
         measured: dict[ProfileKey, Measurement | None] = {}
-        # One after another, since a kernel may hold as many weights as the model.
+        # Kernels are built one at a time, since one may hold as many weights as the model.
         for n, (key, offer) in enumerate(todo.items(), start=1):
             if deadline.expired:
                 break
@@ -222,12 +223,12 @@ class Pricer:
             self._stored(lambda store: store.put_many(measured))
 
     def _made_s(self, kernel: Kernel) -> float:
-        """Seconds that it takes to build a kernel before it can be measured."""
+        """Return the predicted seconds to build a kernel before it can be measured."""
         size = kernel.bytes
         return size / self._made_bytes_per_s if isinstance(size, int) else 0.0
 
     def _made(self, offer: Offer) -> Request | None:
-        """A kernel to be measured; ``None`` if its backend cannot make it."""
+        """Return the request to measure a kernel; ``None`` if its backend cannot build it."""
         if self._worker is None:
             meter = self._energy.meter if isinstance(self._energy, MeteredEnergy) else None
             self._worker = KernelWorker(meter="" if meter is None else meter.place)

@@ -1,4 +1,4 @@
-"""What the profile store holds: a measured kernel, and everything that its time depends on."""
+"""Entries of the profile store: a measured kernel, and everything that its time depends on."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class ProfileKey:
     Attributes:
         backend: name and version, such as "onnxruntime 1.31.1".
         kernel: canonical signature of the kernel: operators, attributes, shapes, dtypes.
-        implementation: which of the backend's ways to run it: algorithm, layout, options.
+        implementation: the backend's implementation: algorithm, layout, options.
         device: `DeviceFingerprint.id`.
         threads: number of threads.
         protocol: `PROTOCOL_VERSION` of the measurement.
-        forms: in which operands arrive and outputs are left, as the implementation says; empty
-            where the kernel says all of it.
-        precision: in which contractions multiply, such as ``tf32``; empty where it is that of the
-            elements.
+        forms: forms of the operands and outputs, if the implementation names them; empty where the
+            kernel determines them.
+        precision: precision in which contractions multiply, such as ``tf32``; empty where it is
+            that of the elements.
     """
 
     backend: str
@@ -42,7 +42,7 @@ class ProfileRow:
     """One stored result.
 
     Attributes:
-        key: what was measured.
+        key: the key of the measurement.
         measurement: the result; None if the kernel cannot be run there.
         measured_at: time of storing, ISO 8601 in UTC.
     """
@@ -54,15 +54,15 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class StoreStats:
-    """What is in a store.
+    """Statistics of a store.
 
     Attributes:
-        path: its file.
+        path: path of its file.
         size_bytes: size of the file.
         n_measurements: number of entries that have a time.
         n_failures: number of kernels known not to run.
-        per_backend: entries by backend.
-        per_device: entries by device.
+        per_backend: number of entries by backend.
+        per_device: number of entries by device.
         oldest, newest: first and last time of storing; empty in an empty store.
     """
 

@@ -1,4 +1,4 @@
-"""What an offer costs, how that is known, and who tells it."""
+"""Prices of offers, their sources, and the interface of pricers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["SOURCES", "AnyPricer", "Quote", "Source"]
 Source = Literal["measured", "recorded", "analytic", "bound"]
 
 SOURCES: tuple[Source, ...] = ("measured", "recorded", "analytic", "bound")
-"""How a price is known: timed on this device, timed on another one and stored, by the model of a
-device profile, or only that the true price is not lower."""
+"""Sources of a price: timed on this device, timed on another one and stored, predicted by the model
+of a device profile, or only a lower bound on the true price."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What one kernel costs inside a session or a plan, its launch included.
+    """Price of one kernel inside a session or a plan, its launch included.
 
     Attributes:
-        metrics: by name, in the units of :data:`~eqsat_opt.cost.metrics.METRICS`: ``time_us``
-            always, and what else the pricer knows.
-        source: how the time is known.
+        metrics: values by metric, in the units of :data:`~eqsat_opt.cost.metrics.METRICS`:
+            ``time_us`` always, and any others that the pricer knows.
+        source: the source of the time.
     """
 
     metrics: Mapping[str, float]
@@ -41,19 +41,19 @@ class Quote:
 
     @property
     def is_bound(self) -> bool:
-        """Whether no more is known than that the kernel is not cheaper."""
+        """Whether the price is only a lower bound."""
         return self.source == "bound"
 
 
 class AnyPricer(Protocol):
-    """Who tells what offers cost: by measuring here, or by the profile of another device.
+    """The interface of pricers: prices of offers, measured here or from the profile of a device.
 
-    `choose` and the searches take any.
+    `choose` and the searches accept any pricer.
     """
 
     @property
     def backends(self) -> Sequence[Backend]:
-        """Whose kernels may be chosen; the first runs everything."""
+        """The backends whose kernels may be chosen; the first runs everything."""
 
     @property
     def metrics(self) -> Sequence[str]:
@@ -61,35 +61,35 @@ class AnyPricer(Protocol):
 
     @property
     def energy_text(self) -> str:
-        """How energies are known, in words; empty where they are not."""
+        """A phrase for the source of energies; empty where there is none."""
 
     @property
     def interface(self) -> Form:
-        """The form in which inputs of models arrive and outputs are left."""
+        """The form of the inputs and outputs of models."""
 
     @property
     def event_us(self) -> float:
-        """What waiting for a kernel on another stream adds, µs."""
+        """Time that waiting for a kernel on another stream adds, µs."""
 
     @property
     def n_measured(self) -> int:
-        """Kernels that were measured in this run."""
+        """Number of kernels that were measured in this run."""
 
     @property
     def trouble(self) -> str:
-        """What is wrong with what it stores, as a sentence; empty if nothing is."""
+        """A sentence on the trouble with its store; empty if there is none."""
 
     def usual(self, kernel: Kernel) -> Offer:
-        """A kernel of literal sizes as the first backend runs it."""
+        """Return a kernel of literal sizes with the first implementation of the first backend."""
 
     def recall(self, offers: Iterable[Offer]) -> None:
-        """Look up what is stored of the offers."""
+        """Look up the stored prices of the offers."""
 
     def price(self, offer: Offer) -> Quote:
-        """What is known of an offer; a lower bound where that is all."""
+        """Return the price of an offer, or a lower bound on it if no more is known."""
 
     def is_known(self, offer: Offer) -> bool:
-        """Whether the price is settled for this run, so that measuring would change nothing."""
+        """Return whether the price is settled for this run, so that measuring cannot change it."""
 
     def measure(
         self,
@@ -101,4 +101,4 @@ class AnyPricer(Protocol):
         """Settle the prices of the offers, as far as the deadline allows."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release the resources of the pricer."""

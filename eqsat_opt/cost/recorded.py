@@ -1,4 +1,4 @@
-"""Devices that are known by their profile and by prices that were measured on them elsewhere."""
+"""Devices known by their profile and by prices measured on them elsewhere."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ __all__ = [
 _PRECISION = "fp32"
 
 _LEAST_US = 0.05
-"""A probe that took less was not measured well."""
+"""Least credible time of a probe, µs; a shorter one was not measured well."""
 
 
 @dataclass(frozen=True)
 class RecordedDevice:
-    """A profile, and prices of one machine with one number of threads.
+    """A profile, and measured prices of one machine with one number of threads.
 
     Attributes:
-        profile: of the device; its figures bound what was not measured.
-        rows: what was measured, each kernel once, all by the same version of a backend.
+        profile: the profile of the device; its figures bound the kernels that were not measured.
+        rows: the measurements, one per kernel, with one version of each backend.
     """
 
     profile: DeviceProfile
@@ -68,22 +68,22 @@ class RecordedDevice:
 
     @property
     def threads(self) -> int:
-        """Of each session."""
+        """Number of threads of each session."""
         return self.rows[0].key.threads
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """Backends with their versions, and how many rows are of each."""
+        """Number of rows by backend and version."""
         return Counter(row.key.backend for row in self.rows)
 
     @property
     def newest(self) -> str:
-        """When the last of them was measured."""
+        """Time of the last measurement, ISO 8601 in UTC."""
         return max(row.measured_at for row in self.rows)
 
     @cached_property
     def times_us(self) -> Mapping[tuple[str, str, str, str], float]:
-        """Backend without version, signature, algorithm and forms to the time, µs."""
+        """Measured times, µs, by backend without version, signature, algorithm and forms."""
         return MappingProxyType(
             {
                 (_title(k.backend), k.kernel, k.implementation, k.forms): row.measurement.time_us
@@ -98,24 +98,26 @@ def _title(version: str) -> str:
 
 
 class RecordedPricer:
-    """What kernels cost on a recorded device: an `AnyPricer`.
+    """Prices of kernels on a recorded device: an `AnyPricer`.
 
-    What was measured there is ``recorded``. Everything else is a ``bound``: the arithmetic over the
-    peak of the profile or the traffic over its bandwidth, and a launch.
+    The quote of a measured kernel is ``recorded``. That of any other kernel is a ``bound``: the
+    greater of its arithmetic over the profile's peak and its traffic over the bandwidth, plus a
+    launch.
 
     Args:
         device: the device.
-        energy: what energy follows from a time, in place of the profile's.
+        energy: the model that derives energy from a time, in place of the profile's.
 
     Attributes:
-        device, profile: the device.
+        device, profile: the device and its profile.
         backends: those that kernels were measured with and that are installed here; onnxruntime
-            first, which runs everything.
+            comes first and runs everything.
         metrics: time, and energy where there is a model of it.
-        energy_text: how energy is known, in words; empty where it is not.
-        interface: where values of models lie: in the memory of the host, as ONNX orders them.
-        n_measured: none.
-        trouble: none.
+        energy_text: a phrase for the source of energies; empty where there is none.
+        interface: form of the model's inputs and outputs: in the memory of the host, in the order
+            of ONNX.
+        n_measured: 0.
+        trouble: empty.
     """
 
     def __init__(self, device: RecordedDevice, energy: EnergyModel | None = None) -> None:
@@ -138,19 +140,19 @@ class RecordedPricer:
 
     @property
     def event_us(self) -> float:
-        """What waiting for a kernel on another stream adds, µs."""
+        """Time that waiting for a kernel on another stream adds, µs."""
         return self.profile.event_us.value
 
     def usual(self, kernel: Kernel) -> Offer:
-        """A kernel as the first backend runs it."""
+        """Return a kernel with the first implementation of the first backend."""
         first = self.backends[0]
         return Offer(kernel, first.name, first.implementations(kernel)[0])
 
     def recall(self, offers: Iterable[Offer]) -> None:
-        """Everything is known already."""
+        """Do nothing: all recorded prices are in memory."""
 
     def price(self, offer: Offer) -> Quote:
-        """The time that was measured there, or the lower bound."""
+        """Return the recorded price of an offer, or a lower bound."""
         how = offer.implementation
         title = self._titles[offer.backend]
         time_us = self.device.times_us.get(
@@ -169,7 +171,7 @@ class RecordedPricer:
         return Quote(metrics, "bound" if is_bound else "recorded")
 
     def is_known(self, offer: Offer) -> bool:
-        """Always: nothing more can be found out here."""
+        """Return true: the device cannot be measured here, so no price will change."""
         return True
 
     def measure(
@@ -179,10 +181,10 @@ class RecordedPricer:
         *,
         deadline: Deadline | None = None,
     ) -> None:
-        """Nothing can be measured."""
+        """Do nothing: the device cannot be measured here."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 def _backends(device: RecordedDevice) -> Iterator[Backend]:
@@ -204,20 +206,21 @@ def recorded_device(
     machine: str | None = None,
     threads: int | None = None,
 ) -> RecordedDevice:
-    """The device of which an export has rows.
+    """Build a recorded device from the rows of an export.
 
-    Of several versions of a backend the one counts that measured last. Where the probes of peak and
-    bandwidth are among the rows, they take the place of the figures of the base.
+    If there are rows of several versions of a backend, only the version with the last measurement
+    is used. Measurements of the probes of peak and bandwidth among the rows replace the figures of
+    the base.
 
     Args:
-        rows: of an export.
+        rows: the rows of an export.
         base: a profile of the same kind of device.
-        name: of the device.
-        machine: its id, where the rows are of several.
-        threads: where the rows are of several numbers of them.
+        name: the name of the device.
+        machine: the id of the machine, if the rows are of several.
+        threads: the number of threads, if the rows are of several numbers.
 
     Raises:
-        OptionError: it does not say which rows are meant, there are none, or a time makes no sense.
+        OptionError: the choice of rows is ambiguous, there are none, or a time is not positive.
     """
     current = [
         row for row in rows if row.key.protocol == PROTOCOL_VERSION and not row.key.precision
@@ -245,7 +248,7 @@ def recorded_device(
 def _only(
     rows: Sequence[ProfileRow], what: str, of: Callable[[ProfileRow], Any], wanted: Any
 ) -> list[ProfileRow]:
-    """The rows of one machine, or of one number of threads."""
+    """Return the rows of one machine, or of one number of threads."""
     counts = Counter(map(of, rows))
     found = ", ".join(f"{value} ({count} kernels)" for value, count in sorted(counts.items()))
     if wanted is None and len(counts) > 1:
@@ -261,7 +264,7 @@ _PLURAL = {"machine": "machines", "threads": "numbers of threads"}
 
 
 def _profile(base: DeviceProfile, rows: Sequence[ProfileRow], name: str) -> DeviceProfile:
-    """The base with what the rows say of the device."""
+    """Return the base with the name and the figures that follow from the rows."""
     key, newest = rows[0].key, max(row.measured_at for row in rows)
     threads = f"{key.threads} thread{'' if key.threads == 1 else 's'}"
     profile = replace(
@@ -285,7 +288,7 @@ def _profile(base: DeviceProfile, rows: Sequence[ProfileRow], name: str) -> Devi
 
 
 def _time_of(rows: Sequence[ProfileRow], kernel: Kernel) -> float | None:
-    """The time of a plain kernel, if it is among the rows."""
+    """Return the time of a kernel in its default implementation, µs; ``None`` without a row."""
     for row in rows:
         is_it = row.key.kernel == kernel.signature and row.key.implementation == DEFAULT.algorithm
         if is_it and row.measurement is not None:
@@ -297,7 +300,7 @@ def _time_of(rows: Sequence[ProfileRow], kernel: Kernel) -> float | None:
 
 
 def recorded_to_json(device: RecordedDevice) -> Document:
-    """The document of a recorded device; `recorded_from_json` gives back an equal value."""
+    """Return the document of a recorded device; `recorded_from_json` restores an equal value."""
     return {
         "format": RECORDED,
         "profile": profile_to_json(device.profile),
@@ -306,10 +309,10 @@ def recorded_to_json(device: RecordedDevice) -> Document:
 
 
 def recorded_from_json(document: Document) -> RecordedDevice:
-    """What `recorded_to_json` made.
+    """Read back a recorded device from the document that `recorded_to_json` returned.
 
     Raises:
-        StageError: it is no recorded device.
+        StageError: the document is not a recorded device.
     """
     entry = Entry(document, "the recorded device")
     entry.require_format(RECORDED)
@@ -325,7 +328,7 @@ def recorded_from_json(document: Document) -> RecordedDevice:
 
 
 def load_recorded(name: str) -> RecordedDevice | None:
-    """The device of a name or a path, if it is a recorded one.
+    """Load a device by its name or path; ``None`` if it is not a recorded one.
 
     Raises:
         OptionError: there is no such device, or its file is damaged.

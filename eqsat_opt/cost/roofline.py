@@ -12,7 +12,8 @@ from eqsat_opt.ir.values.types import TensorType
 __all__ = ["BANDWIDTH_PROBE", "DEFAULT_ROOFLINE", "PEAK_PROBE", "Roofline", "calibrated"]
 
 _HEADROOM = 1.5
-"""How much better than a probe the best kernel may be; a bound must never exceed a true time."""
+"""Factor by which the best kernel may be better than a probe; a bound must not exceed a true
+time."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +22,17 @@ class Roofline:
 
     Attributes:
         flops_per_us: floating point operations per microsecond.
-        bytes_per_us: bytes per microsecond, out of a cache.
+        bytes_per_us: bytes per microsecond, from a cache.
     """
 
     flops_per_us: float
     bytes_per_us: float
 
     def bound_us(self, kernel: Kernel, arithmetic: float = 1.0) -> float:
-        """A lower bound on the time of ``kernel``, µs; 0 for what only renames a buffer.
+        """Return a lower bound on the time of ``kernel``, µs; 0 if it only renames a buffer.
 
         Args:
-            kernel: of literal sizes.
+            kernel: a kernel of literal sizes.
             arithmetic: the least share of its operations that is really done.
         """
         if all(step.op == "Reshape" for step in kernel.steps):
@@ -56,7 +57,7 @@ BANDWIDTH_PROBE = _probe("Relu", [(32, 1024)])
 
 
 def calibrated(peak_us: float, bandwidth_us: float) -> Roofline:
-    """The roofline of a device from the times of the two probes."""
+    """Return the roofline of a device from the times of the two probes, µs."""
     flops = literal(PEAK_PROBE.flops) * _HEADROOM / peak_us
     size = literal(BANDWIDTH_PROBE.bytes) * _HEADROOM / bandwidth_us
     return Roofline(flops, size)

@@ -27,7 +27,7 @@ _FILE_NAME = "profile.sqlite3"
 _SCHEMA_VERSION = 2
 _TABLE = f"profile_v{_SCHEMA_VERSION}"
 _BUSY_TIMEOUT_S = 5.0
-"""Seconds to wait for others who hold the file; their transactions take milliseconds."""
+"""Seconds to wait for other processes that lock the file; their transactions take milliseconds."""
 
 _KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol, forms, precision"
 _SCHEMA = f"""
@@ -51,10 +51,10 @@ _T = TypeVar("_T")
 
 
 def store_path() -> Path:
-    """File of the default store: in `$EQSAT_OPT_CACHE`, or in the user's cache folder.
+    """Return the file of the default store: in `$EQSAT_OPT_CACHE`, or in the user's cache folder.
 
     Raises:
-        StoreError: the user has no home.
+        StoreError: the user has no home folder.
     """
     folder = cache_folder()
     if not folder:
@@ -65,17 +65,17 @@ def store_path() -> Path:
 
 
 class ProfileStore:
-    """Measurements by `ProfileKey` in an SQLite file; safe under several processes and threads.
+    """Measurements by `ProfileKey` in an SQLite file; safe with several processes and threads.
 
-    The file is opened on first use, and once more in a forked child. A damaged file is reported
-    and left as it is.
+    The file is opened on first use, and again in a forked child. A damaged file is reported and
+    left unchanged.
 
     Args:
-        path: the file; its folder is made if need be. The default is `store_path()`.
-        wait_s: how long to wait for others who hold the file.
+        path: the file; its folder is created if need be. The default is `store_path()`.
+        wait_s: how long to wait for other processes that lock the file, s.
 
     Raises:
-        StoreError: no path is given, and the user has no home.
+        StoreError: no path is given, and the user has no home folder.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ProfileStore:
         self._owner_pid = 0
 
     def get_many(self, keys: Iterable[ProfileKey]) -> dict[ProfileKey, Measurement | None]:
-        """The stored results; a key without one is absent, a known failure is None.
+        """Return the stored results; a key without one is absent, a known failure is None.
 
         Raises:
             StoreError: the file cannot be read or is damaged.
@@ -114,7 +114,7 @@ class ProfileStore:
         )
 
     def rows(self) -> list[ProfileRow]:
-        """All entries, sorted by key.
+        """Return all entries, sorted by key.
 
         Raises:
             StoreError: the file cannot be read or is damaged.
@@ -125,7 +125,7 @@ class ProfileStore:
         return [ProfileRow(ProfileKey(*key), self._decoded(m), at) for *key, m, at in found]
 
     def stats(self) -> StoreStats:
-        """How much is stored, and for what.
+        """Return the statistics of the store.
 
         Raises:
             StoreError: the file cannot be read or is damaged.
@@ -156,7 +156,7 @@ class ProfileStore:
         )
 
     def clear(self) -> int:
-        """Delete all entries; how many there were.
+        """Delete all entries and return their number.
 
         Raises:
             StoreError: the file cannot be written or is damaged.
@@ -168,7 +168,7 @@ class ProfileStore:
         return int(count)
 
     def export_json(self, path: str | os.PathLike[str]) -> int:
-        """Write all entries to a JSON file; how many.
+        """Write all entries to a JSON file and return their number.
 
         Raises:
             StoreError: the store cannot be read, or the file cannot be written.
@@ -178,7 +178,7 @@ class ProfileStore:
         return len(rows)
 
     def import_json(self, path: str | os.PathLike[str]) -> int:
-        """Add the entries of a file made by `export_json`, all or none; how many.
+        """Add the entries of a file made by `export_json`, all or none, and return their number.
 
         Raises:
             StoreError: the file is not such an export, or the store cannot be written.
@@ -194,7 +194,7 @@ class ProfileStore:
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None and self._owner_pid == os.getpid():
-                with suppress(sqlite3.Error):  # what was committed is kept, and nothing else was
+                with suppress(sqlite3.Error):  # committed data is safe, and nothing else matters
                     connection.close()
 
     def __enter__(self) -> ProfileStore:
@@ -212,7 +212,7 @@ class ProfileStore:
 
     @contextmanager
     def _open(self, purpose: str) -> Iterator[sqlite3.Connection]:
-        """The connection, in a transaction for writing; SQLite's errors become `StoreError`."""
+        """Yield the connection, in a transaction for writing; turn errors into `StoreError`."""
         with self._lock:
             try:
                 connection = self._connected()
@@ -241,8 +241,8 @@ class ProfileStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return self._prepared(str(self.path), partial(_create_schema, wait_s=self._wait_s))
         except (sqlite3.OperationalError, OSError) as error:
-            # A shared store on a read-only disk is still worth reading; one that somebody is
-            # changing must not be read as if nobody did.
+            # A shared store on a read-only disk can still be read. A store that another process is
+            # writing must not be opened as immutable.
             if _is_locked(error) or not self.path.is_file():
                 raise
             readable = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
@@ -298,7 +298,7 @@ class ProfileStore:
 def _create_schema(connection: sqlite3.Connection, wait_s: float) -> None:
     _retry_while_locked(lambda: connection.execute("PRAGMA journal_mode=WAL").fetchone(), wait_s)
     connection.execute("PRAGMA synchronous=NORMAL")
-    if not _has_table(connection, _TABLE):  # looking takes no lock that others wait for
+    if not _has_table(connection, _TABLE):  # this check takes no lock that others wait for
         connection.execute(_SCHEMA)
 
 
@@ -318,7 +318,10 @@ def _is_locked(error: BaseException) -> bool:
 
 
 def _retry_while_locked(action: Callable[[], _T], wait_s: float) -> _T:
-    """SQLite does not wait by itself when processes switch a new file to WAL at the same time."""
+    """Retry an action while the file is locked, for at most ``wait_s`` seconds.
+
+    SQLite does not wait by itself when processes switch a new file to WAL at the same time.
+    """
     deadline = time.monotonic() + wait_s
     while True:
         try:

@@ -1,9 +1,8 @@
-"""The e-graph: a graph is loaded, saturated under rules and read out; only this room knows egglog.
+"""The e-graph: load a graph, saturate it under rules, read it out; only this package uses egglog.
 
-What goes in are :mod:`~eqsat_opt.egraph.terms`, what comes out is
-:mod:`~eqsat_opt.egraph.frozen`. The folders, each importing only those before it: ``engine`` and
-``encoding``, ``loading``, ``recognition``, then ``saturation`` and ``derivation`` side by side
-(``docs/egraph.md``).
+The input is :mod:`~eqsat_opt.egraph.terms`, the output is :mod:`~eqsat_opt.egraph.frozen`. The
+folders, each importing only those before it: ``engine`` and ``encoding``, ``loading``,
+``recognition``, then ``saturation`` and ``derivation`` side by side (``docs/egraph.md``).
 """
 
 from __future__ import annotations

@@ -39,10 +39,10 @@ _ORIGINS = 1 << 63
 
 
 def eclasses_to_json(named: NamedEClasses) -> Document:
-    """The document of an e-graph; :func:`eclasses_from_json` gives back an equal value.
+    """Return the document of an e-graph; :func:`eclasses_from_json` restores an equal value.
 
-    E-nodes stand in their class in the order of their numbers. What is empty, false or 0 is left
-    out, but for the class's type and e-nodes.
+    Each class lists its e-nodes in the order of their numbers. Fields that are empty, false or 0
+    are left out, except the type and the e-nodes of a class.
     """
     eclasses, legend = named.eclasses, named.legend
     return {
@@ -102,12 +102,12 @@ def _node_to_json(op: str, attrs: Attrs, children: Sequence[int], origin: int) -
 
 
 def eclasses_from_json(document: Any) -> NamedEClasses:
-    """The e-graph of a document.
+    """Read an e-graph from its document.
 
     Raises:
         StageError: the document is of another kind or version, a field is missing or foreign, a
-            number is out of range, an operator or attribute is unknown, or what a rule made has not
-            the type of its class.
+            number is out of range, an operator or attribute is unknown, or the type of an e-node
+            that a rule made differs from that of its class.
     """
     entry = Entry(document, "the e-graph")
     entry.require_format(FORMAT)
@@ -157,7 +157,7 @@ def eclasses_from_json(document: Any) -> NamedEClasses:
 
 
 class _Nodes:
-    """Collects e-nodes in the order of their numbers."""
+    """E-nodes, collected in the order of their numbers."""
 
     def __init__(self, n_classes: int, ends: dict[str, int], rules: dict[int, str]) -> None:
         self._n_classes, self._ends, self._rules = n_classes, ends, rules
@@ -229,7 +229,7 @@ def _outputs(entry: Entry, n_classes: int) -> tuple[tuple[str, int], ...]:
 
 
 def _require_types(eclasses: EClasses) -> None:
-    """What rules made has the type of its class, as where it was frozen."""
+    """Raise an error if an e-node that a rule made has another type than its class."""
     for node in np.flatnonzero(eclasses.origin).tolist():
         op, expected = eclasses.op[node], eclasses.types[int(eclasses.class_of[node])]
         operands = [eclasses.types[c] for c in eclasses.children(node)]

@@ -1,7 +1,7 @@
-"""The frozen e-graph: canonical NumPy arrays that everything downstream reads.
+"""The frozen e-graph: canonical NumPy arrays that all later stages read.
 
-The engine's own numbers differ from run to run. Here classes are numbered by what they are: those
-of the model's terms first, then new ones in rounds, ordered by their smallest node over classes
+The engine's own numbers differ from run to run. Here classes are numbered by their content: first
+those of the model's terms, then new ones in rounds, ordered by their smallest node over classes
 that already have a number. Equal e-graphs therefore freeze to equal arrays.
 """
 
@@ -42,7 +42,7 @@ IntArray = npt.NDArray[np.int32]
 class Loop:
     """An e-node that reads its own class, such as ``x + 0`` in the class of ``x``.
 
-    Nothing that is extracted can contain one.
+    No extracted graph can contain one.
 
     Attributes:
         eclass: its class.
@@ -59,7 +59,7 @@ class Loop:
 
 @dataclass(frozen=True, kw_only=True)
 class EClasses:
-    """All e-nodes and e-classes.
+    """All e-nodes and e-classes of a frozen e-graph.
 
     Attributes:
         class_of: [nodes] class of each e-node; nodes are sorted by class.
@@ -68,10 +68,10 @@ class EClasses:
         types: type of each class.
         is_const: [classes] whether the class is known at compile time; a parameter is not.
         origin: [nodes] 0 for nodes of the model, else ``iteration * BY_SCALE + rule number``.
-        rule_names: rule number to name.
+        rule_names: name of each rule number.
         term_class: [terms] class of each term of the model.
-        united_by: class to the names of the rules that united members of it.
-        loops: e-nodes that read their own class; none of the arrays has them.
+        united_by: names of the rules that united members of a class, by class.
+        loops: e-nodes that read their own class; they are in none of the arrays.
     """
 
     class_of: IntArray
@@ -98,7 +98,7 @@ class EClasses:
         return len(self.types)
 
     def children(self, node: int) -> tuple[int, ...]:
-        """Operand classes of an e-node."""
+        """Return the operand classes of an e-node."""
         return self._children[node]
 
     @cached_property
@@ -122,7 +122,7 @@ class EClasses:
         return result
 
     def scalar(self, cls: int) -> float | None:
-        """The value of a scalar literal."""
+        """Return the value of a scalar literal; ``None`` for any other class."""
         for node in self.nodes_of[cls]:
             if self.op[node] == "Scalar":
                 attrs: dict[str, Any] = dict(self.attrs[node])
@@ -130,22 +130,22 @@ class EClasses:
         return None
 
     def rule_of(self, node: int) -> str | None:
-        """The rule that made an e-node, ``None`` for the model's own."""
+        """Return the rule that made an e-node, ``None`` for the model's own."""
         return self.rule_at(int(self.origin[node]))
 
     def rule_at(self, origin: int) -> str | None:
-        """The rule of an origin."""
+        """Return the rule of an origin, ``None`` for the model's own."""
         return self.rule_names[origin % BY_SCALE] if origin else None
 
     def fingerprint(self) -> int:
-        """A hash of the structure; within one process equal e-graphs have equal fingerprints."""
+        """Return a hash of the structure; within one process equal e-graphs have equal ones."""
         return hash(
             (self.class_of.tobytes(), self.op, self.attrs, self.child_ix.tobytes(), self.types)
         )
 
 
 class _Decoder:
-    """Reads the engine's values."""
+    """Decoder of the engine's values, with a cache."""
 
     def __init__(self, engine: Engine, codes: ExtentCodes) -> None:
         self.engine = engine
@@ -153,7 +153,7 @@ class _Decoder:
         self._cache: dict[tuple[str, Any], Any] = {}
 
     def attr(self, value: Any, kind: str) -> Any:
-        """A column by attribute kind; ``None`` if a size in it cannot be named."""
+        """Decode a column of an attribute kind; ``None`` if a size in it cannot be named."""
         key = (kind, value)
         if key not in self._cache:
             self._cache[key] = self._attr(value, kind)
@@ -216,11 +216,11 @@ def _rows(
 
 
 def _parse_key(key: str) -> tuple[str, Attrs]:
-    """An operator that no term of the model has: its attributes are literals."""
+    """Parse the key of an operator that no term of the model has: its attributes are literals."""
     op, *parts = key.split("|")
     pairs = (part.split("=", 1) for part in parts)
     kinds = get_op(op).attrs
-    # No literal says that a float is infinite.
+    # A Python literal cannot express an infinite float, so floats are parsed from their text.
     return op, tuple(
         (name, float(text) if kinds[name] == "float" else ast.literal_eval(text))
         for name, text in pairs
@@ -246,7 +246,7 @@ def _attr_key(attrs: Attrs) -> str:
 
 
 def _number_classes(rows: list[_Raw], first: dict[Any, int]) -> dict[Any, int]:
-    """Canonical numbers: the given ones, then round by round by smallest node."""
+    """Return canonical numbers of classes: the given ones, then round by round by smallest node."""
     numbers = dict(first)
     pending: dict[Any, list[_Raw]] = defaultdict(list)
     for row in rows:
@@ -280,11 +280,11 @@ def freeze(
 ) -> EClasses:
     """Read the engine's tables into canonical arrays.
 
-    Nodes that do not type, whose symbolic sizes cannot be named, or that read their own class are
-    left out.
+    Nodes that are ill-typed, that have a symbolic size which cannot be named, or that read their
+    own class are left out of the arrays.
 
     Raises:
-        RuleError: a rule made a node that has not the type of its class.
+        RuleError: a rule made a node whose type is not that of its class.
     """
     tables = engine.tables()
     decoder = _Decoder(engine, codes)
@@ -319,7 +319,7 @@ def freeze(
         )
 
     rows.sort(key=key)
-    # What is not a tensor has the type that the model gives it.
+    # A value that is not a tensor has the type that the model gives it.
     other = {origins[i]: term.type for i, term in enumerate(lowered.terms)}
     by_class: dict[int, ValueType] = {
         number: types.get(cls) or other.get(cls, OtherType()) for cls, number in numbers.items()
@@ -367,14 +367,14 @@ def _computable(
     room_bytes: int,
     exact: bool,
 ) -> list[int]:
-    """Constant classes whose value can be computed ahead of time.
+    """Return the constant classes whose value can be computed ahead of time.
 
-    Those in ``constant`` may have any size, symbolic ones too. A class can be computed if its
+    Classes in ``constant`` may have any size, even symbolic ones. A class can be computed if its
     extents are numbers and one of its e-nodes is a leaf, or has operands that can be computed and
-    fits, with them, into ``room_bytes`` each.
+    fits into ``room_bytes``, as must each of the operands.
 
-    Where every bit counts, only operators whose result IEEE 754 fixes are computed: libraries
-    compute a product with a weight by another routine than one with what was just computed.
+    If ``exact``, only operators whose result IEEE 754 fixes are computed: libraries multiply by a
+    weight with another routine than by a value that was just computed.
     """
     static = {
         c
@@ -444,7 +444,7 @@ def _united_by(
 
 
 def _check_types(eclasses: EClasses) -> None:
-    """Every new node must have the type of its class by the registry's own typing."""
+    """Raise an error if the registry's typing of a new node differs from the type of its class."""
     for node in np.flatnonzero(eclasses.origin).tolist():
         op, expected = eclasses.op[node], eclasses.types[int(eclasses.class_of[node])]
         if op in (LEAF, OUT, OPAQUE) or not isinstance(expected, TensorType):

@@ -15,10 +15,10 @@ from eqsat_opt.ir.values.types import ValueType
 __all__ = ["Leaf", "Legend", "NamedEClasses", "OpaqueNode", "legend_of"]
 
 _DIGEST = 8
-"""Characters of a digest that tell constants of one model apart."""
+"""Number of characters of a digest that distinguish the constants of one model."""
 
 _FEW = 3
-"""E-nodes of a class in a short text."""
+"""Greatest number of e-nodes of a class in a short text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Leaf:
     """An input or parameter of the model, or a handle on a constant: never the constant's bytes.
 
     Attributes:
-        name: of the value.
-        type: of the value.
-        digest: of a constant: equal digests mean equal contents; ``None`` for an input.
-        kind: what is known of its bytes.
+        name: name of the value.
+        type: type of the value.
+        digest: digest of a constant: equal digests mean equal contents; ``None`` for an input.
+        kind: whether its bytes are known when the model is compiled.
     """
 
     name: str
@@ -48,7 +48,7 @@ class OpaqueNode:
 
     Attributes:
         op: the operator as the model calls it, with its domain where that is not ONNX's own.
-        name: of the node.
+        name: name of the node.
         outputs: names of its outputs; ``""`` for one that is not used.
     """
 
@@ -62,9 +62,9 @@ class Legend:
     """The names of leaves, opaque nodes and classes.
 
     Attributes:
-        leaves: by the index of the e-nodes ``Leaf``.
-        opaque: by the index of the e-nodes ``Opaque``.
-        names: class to the name of its value in the model, for those that have one.
+        leaves: the leaves, by the index of the e-nodes ``Leaf``.
+        opaque: the opaque nodes, by the index of the e-nodes ``Opaque``.
+        names: name in the model of each class whose value has one.
         outputs: name and class of each output of the model, in their order.
     """
 
@@ -75,7 +75,7 @@ class Legend:
 
 
 def legend_of(lowered: Lowered, eclasses: EClasses) -> Legend:
-    """The names that the loaded model gives to what is in ``eclasses``."""
+    """Return the names that the loaded model gives to the leaves, nodes and classes."""
     graph, classes = lowered.graph, eclasses.term_class.tolist()
     types = {term.attrs[0][1]: term.type for term in lowered.terms if term.op == LEAF}
     leaves = []
@@ -99,7 +99,7 @@ def legend_of(lowered: Lowered, eclasses: EClasses) -> Legend:
 
 @dataclass(frozen=True)
 class NamedEClasses:
-    """The frozen e-graph and what its numbers mean: everything but the contents of constants.
+    """The frozen e-graph with the meaning of its numbers: everything but the contents of constants.
 
     Attributes:
         eclasses: all e-classes and e-nodes.
@@ -110,7 +110,7 @@ class NamedEClasses:
     legend: Legend
 
     def value_name(self, cls: int) -> str:
-        """The name of a class in the model, or of a leaf that lowering made; ``""`` if none."""
+        """Return the name of a class in the model, or of a leaf made by lowering; else ``""``."""
         eclasses = self.eclasses
         leaves = (
             self.legend.leaves[index_of(eclasses.attrs[node])].name
@@ -120,7 +120,7 @@ class NamedEClasses:
         return self.legend.names.get(cls) or next(leaves, "")
 
     def node_text(self, node: int) -> str:
-        """An e-node in one line, and the rule that made it: ``Relu(#3) by relu/idempotent``."""
+        """Return an e-node and the rule that made it as a line: ``Relu(#3) by relu/idempotent``."""
         eclasses = self.eclasses
         text = self._application(node)
         rule = eclasses.rule_of(node)
@@ -145,11 +145,11 @@ class NamedEClasses:
         return " = ".join([*texts, f"… {more} more"] if more else texts)
 
     def lines(self, *, short: bool = False) -> Iterator[str]:
-        """A line of counts, a header, and one line per e-class.
+        """Yield a line of counts, a header, and one line per e-class.
 
         Args:
-            short: whether only the first e-nodes of a class are named, and classes that hold but an
-                input or a constant of the model are left out.
+            short: whether to print only the first e-nodes of a class, and to leave out classes that
+                consist of one input or constant of the model.
         """
         eclasses, legend = self.eclasses, self.legend
         own = sum(origin == 0 for origin in eclasses.origin.tolist())

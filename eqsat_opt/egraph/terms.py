@@ -1,7 +1,7 @@
-"""Terms: a model, or part of one, in the form in which an e-graph is loaded with it.
+"""Terms: a model, or part of one, in the form that is loaded into an e-graph.
 
-A term is flat: operator, attributes, numbers of its operands. Everything in this room reads terms,
-and nothing here depends on how they were made.
+A term is flat: an operator, attributes, and the numbers of its operands. All modules of this
+package read terms, and none depends on how they were made.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TermNode:
         attrs: all attributes, sorted by name; ``index`` for leaves, outputs and opaque nodes.
         children: numbers of earlier terms.
         type: type of the value; ``OtherType`` for the tuple of an opaque node.
-        sources: names of the nodes it came from.
+        sources: names of the model's nodes that it was made from.
     """
 
     op: str
@@ -40,23 +40,23 @@ class TermNode:
 
     @property
     def index(self) -> int:
-        """The number of a leaf, of an opaque node, or of an output of an opaque node."""
+        """The index of a leaf, of an opaque node, or of an output of an opaque node."""
         return index_of(self.attrs)
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """The terms of a graph, in topological order, and what their leaves and opaque nodes mean.
+    """The terms of a graph in topological order, with the meaning of their leaves and opaque nodes.
 
     Attributes:
-        graph: where they came from; an empty one where only the terms matter.
-        terms: each is known to later ones by its position.
-        value: name of a value of the graph to the number of its term.
-        leaf_names: leaf index to value name (an input or a constant).
-        constants: constant handles by name, the ones made here too.
-        opaque: opaque index to node.
-        view_of: constants that only give one of the model's another shape, to that one, by name.
-        exact: whether every bit counts (:func:`eqsat_opt.egraph.saturate`).
+        graph: the graph that they were made from; an empty one where only the terms matter.
+        terms: the terms; each has its position as its number.
+        value: number of the term of each value of the graph, by name.
+        leaf_names: value name (an input or a constant) of each leaf index.
+        constants: constant handles by name, including those made by lowering.
+        opaque: node of each opaque index.
+        view_of: name of the model's constant for each constant that only gives it another shape.
+        exact: whether results must be equal bit for bit (:func:`eqsat_opt.egraph.saturate`).
     """
 
     graph: Graph
@@ -76,13 +76,13 @@ class Lowered:
         *,
         exact: bool = False,
     ) -> Lowered:
-        """Terms that do not come from a model."""
+        """Build an object from terms that do not come from a model."""
         return Lowered(
             graph=Graph((), (), (), constants={}, types={}), terms=tuple(terms), value={},
             leaf_names=tuple(leaf_names), constants=constants, opaque=(), exact=exact,
         )  # fmt: skip
 
     def constant(self, term: int) -> Constant | None:
-        """The handle of a constant leaf."""
+        """Return the handle of a constant leaf; ``None`` for any other term."""
         node = self.terms[term]
         return self.constants.get(self.leaf_names[node.index]) if node.op == LEAF else None

@@ -1,7 +1,7 @@
 """Extraction: the cheapest acyclic choice from an e-graph, with a bound on how far from optimal.
 
-Knows arrays only. `extract(problem, objective)` is the way in; problems come from `ProblemBuilder`
-or `gym.read_json`.
+The package works on arrays only. Its entry point is `extract(problem, objective)`; problems come
+from `ProblemBuilder` or `gym.read_json`.
 """
 
 from __future__ import annotations

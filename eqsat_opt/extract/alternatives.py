@@ -18,11 +18,11 @@ from eqsat_opt.extract.solvers import solve
 __all__ = ["alternatives", "distance"]
 
 _PENALTY = 0.05  # added to the price of an implementation for each solution that used it
-_ATTEMPTS = 4  # for each solution asked for
+_ATTEMPTS = 4  # number of searches for each requested solution
 
 
 def distance(one: Choice, other: Choice) -> float:
-    """Share of the chosen implementations that only one of two solutions has, 0 to 1 (Jaccard)."""
+    """Return the share of implementations that only one of two solutions has (Jaccard), 0 to 1."""
     a, b = set(one.items()), set(other.items())
     return 1.0 - len(a & b) / len(a | b) if a or b else 0.0
 
@@ -38,22 +38,22 @@ def alternatives(
     time_limit_s: float = 5.0,
     seed: int = 0,
 ) -> tuple[Extraction, ...]:
-    """Up to `k` solutions that differ from the extraction and from each other, cheapest first.
+    """Return up to `k` solutions that differ from the extraction and from each other.
 
-    Two sources take turns: what was used gets a higher price (solutions that differ in many
-    places), and one costly implementation is forbidden (the best neighbours). Local search only,
-    no solver.
+    They are sorted by cost. Two sources take turns: implementations used so far get a higher price
+    (which gives solutions that differ in many places), and one costly implementation is forbidden
+    (which gives the best neighbours). Only local search is used, no solver.
 
     Args:
         problem: what to choose from.
         objective: what to minimise; its limits are kept.
         extraction: the solution to deviate from; its bound is the bound of all solutions.
-        k: how many solutions to return at most.
+        k: greatest number of solutions.
         min_distance: solutions count as different if their `distance` is larger than this.
-        min_cost_difference: or if their costs differ by more than this share of the cheaper one.
-            Without either number, any two different choices count.
-        time_limit_s: stop trying after this time.
-        seed: of local search.
+        min_cost_difference: solutions also count as different if their costs differ by more than
+            this share of the cheaper one. Without either number, any two different choices count.
+        time_limit_s: time after which no further attempt begins, s.
+        seed: random seed of local search.
     """
     if k < 1 or not extraction.choice:
         return ()
@@ -98,7 +98,7 @@ def alternatives(
 def _linear(
     problem: Problem, objective: AnyObjective, metrics: Mapping[str, float]
 ) -> tuple[FloatArray, Objective]:
-    """Prices near the extraction, and an objective of which they are the linear part.
+    """Return prices near the extraction, and an objective whose linear part they are.
 
     A product falls like the sum of its metrics, each weighed by exponent / total; a quotient is
     represented by its numerator.
@@ -118,7 +118,7 @@ def _different(
     min_distance: float | None,
     min_cost_difference: float | None,
 ) -> tuple[Extraction, ...]:
-    """The cheapest of the pool that differ from the extraction and from those taken before."""
+    """Return the cheapest of the pool that differ from the extraction and from each other."""
 
     def differ(one: Extraction, other: Extraction) -> bool:
         if min_distance is None and min_cost_difference is None:
@@ -143,7 +143,7 @@ def _rows(problem: Problem, extraction: Extraction) -> IntArray:
 
 
 def _replaceable(problem: Problem, cost: FloatArray, extraction: Extraction) -> Iterator[int]:
-    """Used implementations whose class has another one, the most expensive first."""
+    """Return the used implementations that can be replaced, the most expensive first."""
     owner = problem.implementation_node()
     count = np.bincount(problem.node_class[owner], minlength=problem.n_classes)
     rows = [int(r) for r in _rows(problem, extraction) if count[problem.node_class[owner[r]]] > 1]

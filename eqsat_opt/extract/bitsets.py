@@ -10,11 +10,11 @@ import numpy.typing as npt
 __all__ = ["EVERYTHING", "bits", "union", "weigh"]
 
 EVERYTHING = -1  # a Python integer with all bits set: neutral for `&`, absorbing for `|`
-_FEW = 16  # bits; more are faster with NumPy
+_FEW = 16  # number of bits up to which Python is faster than NumPy
 
 
 def bits(mask: int) -> Iterator[int]:
-    """Positions of the set bits, ascending."""
+    """Yield positions of the set bits, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -22,7 +22,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def union(masks: Sequence[int], members: Sequence[int]) -> int:
-    """Union of some bit sets."""
+    """Return the union of some bit sets."""
     result = 0
     for d in members:
         result |= masks[d]
@@ -30,7 +30,7 @@ def union(masks: Sequence[int], members: Sequence[int]) -> int:
 
 
 def weigh(mask: int, weights: npt.NDArray[np.float64], first: int) -> float:
-    """Sum of the weights at the set bits; `weights[first]` belongs to the lowest bit."""
+    """Return the sum of weights at the set bits; `weights[first]` belongs to the lowest bit."""
     if mask.bit_count() <= _FEW:
         return sum(float(weights[first + k]) for k in bits(mask))
     raw = mask.to_bytes((mask.bit_length() + 7) // 8, "little")

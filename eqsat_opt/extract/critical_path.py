@@ -2,7 +2,7 @@
 
 Knuth (1977), A generalization of Dijkstra's algorithm: with a superior function (no smaller than
 any of its arguments, and monotone) the best derivation of every class is found in O(E log V), on
-cyclic graphs too. `max + t` is one, and so is `b·(max + t) + Σ`.
+cyclic graphs too. `max + t` is such a function, and so is `b·(max + t) + Σ`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Classes = Sequence[Sequence[int]]
 def least_finish(
     members: Classes, option_class: Sequence[int], children: Classes, path: Sequence[float]
 ) -> tuple[list[float], list[int]]:
-    """Exact least critical path of each class, each class on its own.
+    """Return the exact least critical path of each class, each class on its own.
 
     Returns:
         `[n_classes]` lengths (infinite: cannot be computed without a cycle) and options that reach
@@ -35,10 +35,10 @@ def dearest_chain(
     cost: Sequence[float],
     roots: Sequence[int],
 ) -> float:
-    """A lower bound on the total cost: every solution pays for its most expensive chain.
+    """Return a lower bound on the total cost: every solution pays for its most expensive chain.
 
     The least such chain over all choices is exact. Where an e-graph is deep rather than wide, as
-    those of convolutional networks, this bound is close to the optimum or meets it.
+    those of convolutional networks are, this bound is close to the optimum or meets it.
 
     Returns:
         The bound; infinite when a root cannot be computed.
@@ -53,7 +53,7 @@ def least_tail(
     path: Sequence[float],
     roots: Sequence[int],
 ) -> list[float]:
-    """Least length of a chain from above a class up to a root (Dijkstra).
+    """Return the least length of a chain from above each class up to a root (Dijkstra).
 
     Returns:
         `[n_classes]` lengths, 0 for a root, infinite for a class that no root can need.
@@ -83,9 +83,9 @@ def weighed_trees(
     path: Sequence[float],
     balance: float,
 ) -> list[int]:
-    """Options of the least `balance · (critical path) + (tree cost)` of each class.
+    """Return options with the least `balance · (critical path) + (tree cost)` of each class.
 
-    A heuristic for the mixed objective: a tree pays shared classes at each use.
+    This is a heuristic for the mixed objective: a tree pays for shared classes at each use.
 
     Returns:
         `[n_classes]` options (-1: none), which form no cycle.
@@ -114,8 +114,9 @@ def _derive(
     heap: list[tuple[float, int]] = []
 
     def key(i: int) -> float:
-        # A tree may round below its part, so the heap is told no less than what was settled.
-        # Trees of deep graphs overflow to infinity, which must not meet a share of 0.
+        # Sums of numbers that are not negative round monotonically, so no key is below that of a
+        # subtree. Trees of deep graphs overflow to infinity, which must not be multiplied by a
+        # share of 0.
         trees = share * (below[i] + cost[i]) if share else 0.0
         return balance * (latest[i] + path[i]) + trees
 

@@ -1,4 +1,4 @@
-"""`extract`: one way in for every objective; always bounded, never worse than what is known."""
+"""`extract`, the entry point for all objectives: always bounded, never worse than an incumbent."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ __all__ = ["conclude", "extract", "price", "value_of"]
 
 _METHODS = ("auto", "greedy", "local", "lns", "exact")
 _PROVEN = 1e-6  # relative gap that counts as optimal: float sums and the solver's integers
-_STEP = 1e-3  # of the cost: smaller movements of the bound are not reported
+_STEP = 1e-3  # share of the cost: smaller steps of the bound are not reported
 
 
 class _Recorder:
-    """Keeps the best cost and bound seen and tells the caller when one of them moves.
+    """The best cost and bound so far, reported to the caller when one of them changes.
 
-    Small steps of the bound are passed over: with hundreds of parts there are hundreds of them.
-    The time between two notes belongs to the stage of the second: a stage notes what it has done.
+    Small steps of the bound are not reported, because hundreds of parts cause hundreds of them. The
+    time between two notes belongs to the stage of the second, because a stage notes what it has
+    done.
     """
 
     def __init__(self, progress: Callable[[TracePoint], None] | None) -> None:
@@ -80,7 +81,7 @@ def extract(
     interruptible: bool = False,
     progress: Callable[[TracePoint], None] | None = None,
 ) -> Extraction:
-    """Choose an implementation for every class that the roots need, at least total cost.
+    """Choose an implementation for every class that the roots need, at the least total cost.
 
     Args:
         problem: what to choose from.
@@ -93,21 +94,23 @@ def extract(
             `exact` (CP-SAT for all that simplification leaves).
         time_limit_s: wall-clock limit of the search; simplification and greedies always run.
         gap: relative gap at which to stop.
-        seed: of local search and solver.
-        deterministic: equal choices from run to run unless the time limit strikes. All searches but
-            the last, of CP-SAT's parallel workers, are repeatable anyway; this makes the workers
-            take turns, and they take several times as long to prove hard problems. Without it the
-            choice can only vary where they improve on the other searches by more than half the gap.
-        patience: neighbourhoods without a gain after which large neighbourhood search ends.
-        interruptible: answer `KeyboardInterrupt` during the search with the best so far.
-        progress: called when the best cost falls or the bound rises noticeably.
+        seed: random seed of local search and of the solver.
+        deterministic: whether choices are equal from run to run, unless the time limit strikes. All
+            searches but the last, by CP-SAT's parallel workers, are repeatable anyway; this option
+            makes the workers take turns, and they then take several times as long to prove hard
+            problems. Without it the choice can only vary where the workers improve on the other
+            searches by more than half the gap.
+        patience: number of neighbourhoods without a gain after which large neighbourhood search
+            ends.
+        interruptible: whether to answer `KeyboardInterrupt` during the search with the best so far.
+        progress: function that is called when the best cost falls or the bound rises noticeably.
 
     Returns:
         The best solution found with a lower bound; status `infeasible` if it is proven that there
         is none.
 
     Raises:
-        ExtractionError: an option has no meaning, the incumbent is not a solution, or no solution
+        ExtractionError: an option is invalid, the incumbent is not a solution, or no solution
             within the limits was found in time.
     """
     _check_options(method, time_limit_s, gap)
@@ -161,7 +164,7 @@ def conclude(
     lower_bound: float,
     open_status: Status,
 ) -> Extraction:
-    """The extraction for a complete choice: cost recomputed, `optimal` if the bound meets it."""
+    """Return the extraction of a complete choice: `optimal` if the bound meets its cost."""
     cost = value_of(problem, objective, choice)
     if math.isnan(lower_bound):
         raise ExtractionError("the lower bound is not a number; please report this problem")
@@ -179,10 +182,10 @@ def conclude(
 
 
 def price(problem: Problem, objective: AnyObjective) -> FloatArray:
-    """`[n_implementations]`: the linear part of the objective; infinite above a cap.
+    """Return the linear part of the objective, `[n_implementations]`; infinite above a cap.
 
     Raises:
-        ExtractionError: it names a metric that is not there, or sums a peak.
+        ExtractionError: the objective names a metric that does not exist, or sums a peak.
     """
     for name in problem.peaks:
         in_path = objective.needs_path and objective.path.get(name)
@@ -197,7 +200,7 @@ def price(problem: Problem, objective: AnyObjective) -> FloatArray:
 
 
 def value_of(problem: Problem, objective: AnyObjective, choice: Choice) -> float:
-    """Objective of a choice, from its metrics."""
+    """Return the objective of a choice, from its metrics."""
     return objective.value(measured(problem, objective, choice))
 
 

@@ -1,4 +1,4 @@
-"""The answer of an extraction, and the check that does not trust whoever made it."""
+"""The answer of an extraction, with an independent check of all that it claims."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Choice = Mapping[int, tuple[int, int]]
 
 Status = Literal["optimal", "feasible", "infeasible", "greedy"]
 
-_TOLERANCE = 1e-9  # float sums in another order; relative
+_TOLERANCE = 1e-9  # relative error of float sums in another order
 _PROVEN = 1e-6  # the largest gap that may be called optimal
 
 
@@ -57,7 +57,7 @@ class Extraction:
             searched, not proven) or `infeasible` (proven; nothing is chosen, cost is infinite).
         metrics: total of each metric, and the critical path where the objective needs it.
         objective: what was minimised.
-        trace: how cost and bound went over time: costs fall, bounds rise.
+        trace: cost and bound over time: costs fall, bounds rise.
         stages_s: seconds spent in each stage, in the order of the stages.
     """
 
@@ -79,7 +79,7 @@ class Extraction:
 
         Raises:
             ExtractionError: the choice is incomplete, cyclic, names a foreign e-node or
-                implementation, holds unneeded classes, breaks a limit, a number is wrong, or the
+                implementation, contains unneeded classes, breaks a limit, a number is wrong, or the
                 gap, the status or the trace does not fit the numbers.
         """
         self._check_trace()
@@ -92,7 +92,7 @@ class Extraction:
             extra = next(c for c in self.choice if c not in set(order))
             raise ExtractionError(f"class {extra} is chosen although no root needs it")
         metrics = measured(problem, self.objective, self.choice)
-        self.objective.vector(problem.metrics)  # refuses metrics that are not there
+        self.objective.vector(problem.metrics)  # raises an error for unknown metrics
         cost = self.objective.value(metrics)
         if not math.isclose(cost, self.cost, rel_tol=_TOLERANCE, abs_tol=1e-300):
             raise ExtractionError(f"the claimed cost {self.cost} is {cost} when recomputed")
@@ -122,7 +122,7 @@ class Extraction:
                 raise ExtractionError(f"the trace has a bound that falls at {after.time_s} s")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for `json.dumps`; infinities become `None`."""
+        """Return plain values for `json.dumps`; infinities become `None`."""
         return {
             "choices": {str(c): [n, i] for c, (n, i) in sorted(self.choice.items())},
             "cost": _finite(self.cost),
@@ -137,7 +137,7 @@ class Extraction:
         }
 
     def __str__(self) -> str:
-        """One line for a person."""
+        """Return one line for a person."""
         if self.status == "infeasible":
             return "infeasible: no choice computes the roots within the limits"
         return (
@@ -147,7 +147,7 @@ class Extraction:
 
 
 def active_order(problem: Problem, choice: Choice) -> list[int]:
-    """Classes that the roots need under a choice, children before parents.
+    """Return the classes that the roots need under a choice, children before parents.
 
     Raises:
         ExtractionError: a needed class has no choice, the choice is cyclic, or an e-node or
@@ -186,7 +186,7 @@ def _chosen_node(problem: Problem, choice: Choice, cls: int) -> int:
 
 
 def totals(problem: Problem, choice: Choice) -> dict[str, float]:
-    """Total of each metric over the chosen implementations; of a peak the largest value."""
+    """Return the total of each metric over the chosen implementations; for a peak, the maximum."""
     rows = [problem.impl_cost[problem.row(*chosen)] for chosen in choice.values()]
     return {
         name: (max if name in problem.peaks else math.fsum)(float(row[column]) for row in rows)
@@ -197,9 +197,10 @@ def totals(problem: Problem, choice: Choice) -> dict[str, float]:
 def longest_chain(
     problem: Problem, choice: Choice, order: Sequence[int], weights: FloatArray
 ) -> float:
-    """Longest chain of implementations that wait for each other, each as long as its weights say.
+    """Return the length of the longest chain of implementations that wait for each other.
 
-    `order` is that of `active_order`; `weights` are `[n_metrics]`.
+    Each is as long as its weighted metrics. `order` is that of `active_order`; `weights` are
+    `[n_metrics]`.
     """
     finish: dict[int, float] = {}
     for cls in order:
@@ -211,7 +212,7 @@ def longest_chain(
 
 
 def measured(problem: Problem, objective: AnyObjective, choice: Choice) -> dict[str, float]:
-    """Totals of a choice, and its critical path where the objective needs that.
+    """Return totals of a choice, and its critical path where the objective needs that.
 
     Raises:
         ExtractionError: the choice is incomplete or cyclic.
@@ -227,7 +228,7 @@ def measured(problem: Problem, objective: AnyObjective, choice: Choice) -> dict[
 def broken(
     problem: Problem, objective: AnyObjective, choice: Choice, metrics: Mapping[str, float]
 ) -> str | None:
-    """One sentence about a limit or cap that a choice with these metrics breaks, if it does."""
+    """Return a sentence about a limit or cap that a choice with these metrics breaks, or None."""
     for name, cap in objective.caps.items():
         column = problem.metrics.index(name)
         for cls, (node, impl) in choice.items():
@@ -238,7 +239,7 @@ def broken(
 
 
 def relative_gap(cost: float, lower_bound: float) -> float:
-    """`(cost - lower_bound) / cost`, at least 0, and 0 for a cost of 0 or no solution."""
+    """Return `(cost - lower_bound) / cost`, at least 0, and 0 for a cost of 0 or no solution."""
     if not math.isfinite(cost) or cost <= 0:
         return 0.0
     return max(0.0, (cost - lower_bound) / cost)

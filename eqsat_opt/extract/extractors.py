@@ -1,4 +1,4 @@
-"""The extractors by name, each with what it guarantees; tests hold them to it."""
+"""The extractors by name, each with its guarantee, which tests enforce."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Guarantee = Literal["optimal", "tree-optimal", "none"]
 
 
 class Run(Protocol):
-    """Extracts under an objective; the arguments are those of `extract`."""
+    """Function that extracts under an objective, with the arguments of `extract`."""
 
     def __call__(
         self,
@@ -46,11 +46,11 @@ class Extractor:
     """A way to extract.
 
     Attributes:
-        run: extracts under an objective.
-        guarantee: `optimal` (least cost unless the time limit or the gap strikes, which the status
-            tells), `tree-optimal` (least cost with shared classes paid at each use) or `none`.
+        run: function that extracts under an objective.
+        guarantee: `optimal` (least cost unless the time limit or the gap strikes, as the status
+            shows), `tree-optimal` (least cost with shared classes paid at each use) or `none`.
         anytime: whether it is never worse than the better greedy nor than the incumbent. One that
-            is not knows neither incumbents nor limits and raises `ExtractionError` on them.
+            is not supports neither incumbents nor limits and raises `ExtractionError` on them.
     """
 
     run: Run
@@ -59,7 +59,7 @@ class Extractor:
 
 
 def _alone(greedy: Callable[[Instance], list[int] | None]) -> Run:
-    """A greedy on the unsimplified problem; it takes no time worth a limit, and repeats itself."""
+    """Return a greedy on the unsimplified problem; it is repeatable and too fast for a limit."""
 
     def run(
         problem: Problem,
@@ -100,11 +100,11 @@ EXTRACTORS: Mapping[str, Extractor] = MappingProxyType(
         "exact": Extractor(partial(extract, method="exact"), "optimal", anytime=True),
     }
 )
-"""Name to extractor, from the cheapest to the most thorough."""
+"""Extractors by name, from the cheapest to the most thorough."""
 
 
 def best_greedy(problem: Problem, objective: AnyObjective) -> float | None:
-    """What the better of the two customary greedies reaches: the yardstick for everything else.
+    """Return the value of the better of the two customary greedies, the baseline for all others.
 
     They follow the weighted sum alone; a critical path is added to what they choose.
 

@@ -1,7 +1,7 @@
-"""The scalar DAG-cost problem that the algorithms work on, in the plain lists inner loops want.
+"""The scalar DAG-cost problem that the algorithms work on, as plain lists for inner loops.
 
 An *option* is one e-node with its cheapest implementation; in `paths.instance`, where limits or a
-critical path matter, each implementation is one.
+critical path matter, each implementation is an option.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Children = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """Choose one option for every class that the roots need, acyclic, at least total cost.
+    """The problem to choose one option for each needed class, acyclic, at the least total cost.
 
     Attributes:
         members: options of each class.
@@ -63,15 +63,18 @@ class Instance:
         return len(self.option_class)
 
     def evaluate(self, choice: Sequence[int]) -> float:
-        """DAG cost of a choice `[n_classes]` (-1: none); infinite when incomplete or cyclic."""
+        """Return a choice's DAG cost; the choice is `[n_classes]` (-1: none).
+
+        The cost is infinite if the choice is incomplete or cyclic.
+        """
         return dag_cost(self.children, self.cost, choice, self.roots)
 
     def trivial_bound(self) -> float:
-        """Every solution pays at least the cheapest option of each root."""
+        """Return the cost of the cheapest options of the roots, which every solution pays."""
         return math.fsum(min(self.cost[i] for i in self.members[c]) for c in self.roots)
 
     def shape(self) -> tuple[object, ...]:
-        """Equal for instances that are the same but for the numbers of classes and options."""
+        """Return a key that is independent of the problem's numbers of classes and options."""
         return (
             tuple(self.option_class),
             tuple(self.children),
@@ -81,7 +84,7 @@ class Instance:
 
 
 def from_problem(problem: Problem, cost: FloatArray) -> Instance:
-    """The instance of a problem under `cost [n_implementations]`; an infinite cost forbids."""
+    """Build the instance of a problem; an infinite `cost [n_implementations]` forbids."""
     rows = problem.cheapest(cost)
     rows = rows[np.isfinite(cost[rows])]
     nodes: list[int] = problem.implementation_node()[rows].tolist()
@@ -98,13 +101,13 @@ def from_problem(problem: Problem, cost: FloatArray) -> Instance:
 
 
 def children_of(problem: Problem, nodes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Distinct child classes of some e-nodes, ascending."""
+    """Return the distinct child classes of some e-nodes, ascending."""
     bounds, flat = problem.child_ptr.tolist(), problem.child_ix.tolist()
     return [tuple(sorted(set(flat[bounds[n] : bounds[n + 1]]))) for n in nodes]
 
 
 def options_by_class(option_class: Sequence[int], n_classes: int) -> list[list[int]]:
-    """Options of each class, from the class of each option."""
+    """Return the options of each class, from the class of each option."""
     members: list[list[int]] = [[] for _ in range(n_classes)]
     for option, cls in enumerate(option_class):
         members[cls].append(option)
@@ -112,7 +115,7 @@ def options_by_class(option_class: Sequence[int], n_classes: int) -> list[list[i
 
 
 def possible_classes(members: Children, children: Children, roots: Iterable[int]) -> set[int]:
-    """Classes that the roots need under some choice."""
+    """Return the classes that the roots need under some choice."""
     seen = set(roots)
     stack = list(seen)
     while stack:
@@ -127,7 +130,7 @@ def possible_classes(members: Children, children: Children, roots: Iterable[int]
 def active_classes(
     children: Children, choice: Sequence[int], roots: Iterable[int]
 ) -> list[int] | None:
-    """Classes that a choice needs, children first; None when it is incomplete or cyclic."""
+    """Return the classes that a choice needs, children first; None if incomplete or cyclic."""
     order: list[int] = []
     state = bytearray(len(choice))  # 1: entered, 2: left
     for root in roots:
@@ -154,7 +157,7 @@ def active_classes(
 
 
 def closes_cycle(children: Children, chosen: Sequence[int], cls: int, option: int) -> bool:
-    """Whether a class would need itself with an option, given what others chose (-1: nothing)."""
+    """Return whether an option needs its own class, given the other choices (-1: none)."""
     seen: set[int] = set()
     stack = list(children[option])
     while stack:
@@ -171,13 +174,13 @@ def closes_cycle(children: Children, chosen: Sequence[int], cls: int, option: in
 def dag_cost(
     children: Children, cost: Sequence[float], choice: Sequence[int], roots: Iterable[int]
 ) -> float:
-    """Cost of a choice with each needed class paid once; infinite if incomplete or cyclic."""
+    """Return a choice's cost, each needed class paid once; infinite if incomplete or cyclic."""
     order = active_classes(children, choice, roots)
     return math.inf if order is None else math.fsum(cost[choice[c]] for c in order)
 
 
 def strong_components(members: Sequence[Sequence[int]], children: Children) -> list[int]:
-    """Number of the strongly connected component of each class in the class graph.
+    """Return the strongly connected component of each class in the class graph.
 
     Components are numbered with children before parents.
     """

@@ -1,4 +1,4 @@
-"""What an extraction minimises: sums, a critical path, products and ratios, under limits."""
+"""Objectives of an extraction: sums, a critical path, products and ratios, under limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eqsat_opt.errors import ExtractionError
 __all__ = ["CRITICAL_PATH", "AnyObjective", "Objective", "Product", "Ratio", "without_limits"]
 
 _ROUNDING = 1e-9
-"""Relative: sums in another order differ by less."""
+"""Relative error up to which sums in another order may differ."""
 
 CRITICAL_PATH = "critical_path"
 """Name of the critical path among limits and reported metrics."""
@@ -23,7 +23,7 @@ CRITICAL_PATH = "critical_path"
 
 @dataclass(frozen=True, kw_only=True)
 class _Limited:
-    """What may not be exceeded, whatever is minimised.
+    """Limits of an objective, whatever is minimised.
 
     Attributes:
         limits: metric name (or `CRITICAL_PATH`) to the largest total allowed.
@@ -51,7 +51,7 @@ class _Limited:
                 )
 
     def _settle_path(self, default: Mapping[str, float]) -> None:
-        """Chains are measured in what is minimised unless said otherwise (AutoGraph, eq. 1)."""
+        """Set the weights of chains, by default those of what is minimised (AutoGraph, eq. 1)."""
         path = (self.path or default) if self.needs_path else {}
         object.__setattr__(self, "path", dict(path))
         if self.needs_path and not any(path.values()):
@@ -66,20 +66,20 @@ class _Limited:
 
     @property
     def _sums(self) -> tuple[Mapping[str, float], ...]:
-        """The weights of all that the value depends on, first those of `vector`."""
+        """The weights of everything that the value depends on, first those of `vector`."""
         raise NotImplementedError
 
     def weighs(self, metric: str) -> bool:
-        """Whether the value depends on a metric."""
+        """Return whether the value depends on a metric."""
         return any(weights.get(metric) for weights in self._sums)
 
     def bounds(self, metric: str) -> bool:
-        """Whether a limit or a cap depends on a metric."""
+        """Return whether a limit or a cap depends on a metric."""
         in_path = CRITICAL_PATH in self.limits and bool(self.path.get(metric))
         return in_path or metric in self.totals_limited or metric in self.caps
 
     def uses(self, metric: str) -> bool:
-        """Whether the value, a limit or a cap depends on a metric."""
+        """Return whether the value, a limit or a cap depends on a metric."""
         return self.weighs(metric) or self.bounds(metric)
 
     @property
@@ -103,27 +103,27 @@ class _Limited:
         return CRITICAL_PATH in self.limits
 
     def vector(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Weights in the order of the given metrics, `[n_metrics]`.
+        """Return the weights in the order of the given metrics, `[n_metrics]`.
 
         They are those of a sum, or of the numerator of a quotient; each metric of a product has 1.
 
         Raises:
-            ExtractionError: a weight, limit or cap names a metric that is not there.
+            ExtractionError: a weight, limit or cap names a metric that does not exist.
         """
         self._check_names(chain(*self._sums, self.totals_limited, self.path, self.caps), metrics)
         return _vector(self._sums[0], metrics)
 
     def path_vector(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Weights of a chain in the order of the given metrics, `[n_metrics]`."""
+        """Return the weights of a chain in the order of the given metrics, `[n_metrics]`."""
         self._check_names(self.path, metrics)
         return _vector(self.path, metrics)
 
     def weighted(self, weights: Mapping[str, float]) -> Objective:
-        """A weighted sum under the same limits."""
+        """Return a weighted sum under the same limits."""
         return Objective(weights, limits=self.limits, path=self.path, caps=self.caps)
 
     def broken_limit(self, metrics: Mapping[str, float]) -> str | None:
-        """One sentence about a limit that the metrics exceed, None if there is none."""
+        """Return a sentence about a limit that the metrics exceed, None if there is none."""
         for name, limit in self.limits.items():
             if metrics[name] > limit * (1 + _ROUNDING):
                 return f"{name} is {metrics[name]}, above its limit {limit}"
@@ -132,18 +132,19 @@ class _Limited:
 
 @dataclass(frozen=True)
 class Objective(_Limited):
-    """Minimise Σ weight·metric over the chosen implementations, each class paid once.
+    """An objective to minimise Σ weight·metric over chosen implementations, each class paid once.
 
     Attributes:
-        weights: metric name to non-negative weight; metrics not named weigh nothing.
-        critical_path: weight of the longest dependent chain beside the total: the mixed critical
-            path of AutoGraph (Zheng et al., 2023, eq. 1), as when kernels run on several streams.
+        weights: metric name to non-negative weight; metrics that are not named have no weight.
+        critical_path: weight of the longest dependent chain in addition to the total: the mixed
+            critical path of AutoGraph (Zheng et al., 2023, eq. 1), as when kernels run on several
+            streams.
         limits: metric name (or `critical_path`) to the largest total allowed.
         path: weights of the metrics along a chain; those of the linear part when not given.
         caps: metric name to the largest value of one chosen implementation.
 
     Raises:
-        ExtractionError: a number is negative or not finite, or nothing is weighed.
+        ExtractionError: a number is negative or not finite, or no metric has a weight.
     """
 
     weights: Mapping[str, float]
@@ -170,7 +171,7 @@ class Objective(_Limited):
         return self.critical_path > 0 or CRITICAL_PATH in self.limits
 
     def value(self, metrics: Mapping[str, float]) -> float:
-        """The objective of a solution with these metrics (with `critical_path` if it matters)."""
+        """Return the objective of a solution with these metrics and, if needed, `critical_path`."""
         linear = _sum(self.weights, metrics)
         return (
             linear + self.critical_path * metrics[CRITICAL_PATH] if self.critical_path else linear
@@ -179,14 +180,14 @@ class Objective(_Limited):
 
 @dataclass(frozen=True)
 class Product(_Limited):
-    """Minimise the product of metric totals, each to a positive power, as E^w·T^(1−w).
+    """An objective to minimise a product of metric totals to positive powers, as E^w·T^(1−w).
 
     Attributes:
         exponents: two metric names, each with a positive exponent.
         limits, path, caps: as for `Objective`; `path` is needed to limit the critical path.
 
     Raises:
-        ExtractionError: there are not two metrics, or a number has no meaning.
+        ExtractionError: there are not two metrics, or a number is invalid.
     """
 
     exponents: Mapping[str, float]
@@ -203,20 +204,20 @@ class Product(_Limited):
         return (dict.fromkeys(self.exponents, 1.0),)
 
     def value(self, metrics: Mapping[str, float]) -> float:
-        """The product for a solution with these metrics."""
+        """Return the product for a solution with these metrics."""
         return math.prod(math.pow(metrics[name], x) for name, x in self.exponents.items())
 
 
 @dataclass(frozen=True)
 class Ratio(_Limited):
-    """Minimise the quotient of two weighted sums, as the mean power E/T.
+    """An objective to minimise the quotient of two weighted sums, as the mean power E/T.
 
     Attributes:
         numerator, denominator: metric name to non-negative weight.
         limits, path, caps: as for `Objective`; `path` is needed to limit the critical path.
 
     Raises:
-        ExtractionError: a part weighs nothing, or a number has no meaning.
+        ExtractionError: the numerator or the denominator has no weight, or a number is invalid.
     """
 
     numerator: Mapping[str, float]
@@ -235,11 +236,11 @@ class Ratio(_Limited):
         return self.numerator, self.denominator
 
     def divisor(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Weights of the denominator, `[n_metrics]`."""
+        """Return the weights of the denominator, `[n_metrics]`."""
         return _vector(self.denominator, metrics)
 
     def value(self, metrics: Mapping[str, float]) -> float:
-        """The quotient for a solution with these metrics; infinite where the denominator is 0."""
+        """Return the quotient at these metrics of a solution; infinite if the denominator is 0."""
         below = _sum(self.denominator, metrics)
         return _sum(self.numerator, metrics) / below if below > 0 else math.inf
 
@@ -248,7 +249,7 @@ AnyObjective = Objective | Product | Ratio
 
 
 def without_limits(objective: AnyObjective) -> AnyObjective:
-    """The same value to minimise, with no limit and no cap."""
+    """Return an objective with the same value to minimise, but without limits and caps."""
     return replace(objective, limits={}, caps={})
 
 

@@ -1,9 +1,10 @@
 """The trade-off between two metrics, with a certified gap.
 
-Weighted sums find the points on the lower-left hull and half-planes that hold every solution; where
-the hull is too coarse, the least second total under a limit on the first (epsilon-constraint,
-Haimes et al., 1971) finds points between, and boxes that hold no solution. What half-planes and
-boxes leave between two neighbouring points says how far any solution can be ahead of both.
+Weighted sums find the points on the lower-left hull and half-planes that contain every solution;
+where the hull is too coarse, the least second total under a limit on the first (epsilon-constraint,
+Haimes et al., 1971) finds points between, and boxes that contain no solution. The region that
+half-planes and boxes leave between two neighbouring points bounds how far any solution can be ahead
+of both.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ __all__ = ["Front", "pareto"]
 
 _ROUNDING = 1e-7  # gaps below this count as none
 _STEP = 2e-8  # relative; limits are kept up to 1e-9, so a limit below a point must be this far off
-_SHARE = 0.4  # of the time left, for one weighted sum or one limit, at most
+_SHARE = 0.4  # greatest share of the time left for one weighted sum or one limit
 
 
 @dataclass(frozen=True)
 class Front:
-    """Solutions none of which is better than another in both metrics.
+    """Solutions of which none is better than another in both metrics.
 
     Attributes:
-        metrics: the two.
-        points: by ascending first total, so by descending second one.
+        metrics: the two metrics.
+        points: solutions by ascending first total, so by descending second one.
         gap: for every solution there is a point that is at most `1 + gap` times as large in both
             metrics; infinite if nothing is known of one end.
-        cuts: what proves the gap.
+        cuts: half-planes and boxes that prove the gap.
     """
 
     metrics: tuple[str, str]
@@ -58,7 +59,7 @@ class Front:
             The recomputed gap.
 
         Raises:
-            ExtractionError: one of them is wrong.
+            ExtractionError: a claim is wrong.
         """
         for point in self.points:
             point.check(problem)
@@ -68,14 +69,14 @@ class Front:
         for x, y in self.totals:
             if any(cut.excludes(x, y, _ROUNDING) for cut in self.cuts):
                 raise ExtractionError(f"a point has the totals ({x}, {y}), which a cut forbids")
-        # As with one objective, that there is no solution is taken from the search.
+        # The claim that there is no solution is taken from the search, as for a single objective.
         gap = _gap(self.totals, self.cuts) if self.points else 0.0
         if gap > self.gap * (1 + 1e-6) + _ROUNDING:
             raise ExtractionError(f"the claimed gap {self.gap} is {gap} when recomputed")
         return gap
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for `json.dumps`; an infinite gap becomes `None`."""
+        """Return plain values for `json.dumps`; an infinite gap becomes `None`."""
         return {
             "metrics": list(self.metrics),
             "gap": self.gap if math.isfinite(self.gap) else None,
@@ -103,22 +104,23 @@ def pareto(
     Args:
         problem: what to choose from.
         first: a metric.
-        second: another one.
-        points: largest number of points.
-        gap: stop when this gap is proven.
+        second: another metric.
+        points: greatest number of points.
+        gap: gap at whose proof the search stops.
         limits: metric name to the largest total allowed.
         caps: metric name to the largest value of one chosen implementation.
         time_limit_s: wall-clock limit of the search.
-        seed: of the searches.
-        deterministic: equal choices from run to run unless the time limit strikes.
-        interruptible: answer `KeyboardInterrupt` during the search with the front so far.
-        progress: called with the front so far after each search.
+        seed: random seed of the searches.
+        deterministic: whether choices are equal from run to run, unless the time limit strikes.
+        interruptible: whether to answer `KeyboardInterrupt` during the search with the front so
+            far.
+        progress: function that is called with the front so far after each search.
 
     Returns:
         The front; without points if there is no solution at all.
 
     Raises:
-        ExtractionError: a metric is not there, both are the same, or an option has no meaning.
+        ExtractionError: a metric does not exist, both are the same, or an option is invalid.
     """
     if first == second:
         raise ExtractionError("a trade-off needs two different metrics")
@@ -152,7 +154,7 @@ def pareto(
 
 @dataclass(kw_only=True)
 class _Sweep:
-    """Points and cuts so far."""
+    """The search so far: points and cuts."""
 
     problem: Problem
     first: str
@@ -167,11 +169,11 @@ class _Sweep:
     asked: set[tuple[float, float, float]] = field(default_factory=set)
 
     def late(self) -> bool:
-        """Whether the time is up."""
+        """Return whether the time is up."""
         return time.perf_counter() >= self.deadline
 
     def front(self) -> Front:
-        """The points that no other one beats, and the gap."""
+        """Return the points that no other one beats, and the gap."""
         kept: list[tuple[float, float]] = []
         for x, y in sorted(self.points):
             if not kept or y < kept[-1][1]:
@@ -184,7 +186,7 @@ class _Sweep:
         )
 
     def weighted(self, weights: tuple[float, float], gap: float) -> None:
-        """Find a point of the hull."""
+        """Find a point of the hull and a half-plane that contains all solutions."""
         objective = Objective(
             {self.first: weights[0], self.second: weights[1]},
             limits=self.limits,
@@ -195,7 +197,7 @@ class _Sweep:
             self.cuts.append(HalfPlane(*weights, found.lower_bound))
 
     def limited(self, limit: float, gap: float) -> None:
-        """Find the least second total under a limit on the first."""
+        """Find the least second total under a limit on the first, and a box without solutions."""
         limits = {**self.limits, self.first: limit}
         objective = Objective({self.second: 1.0}, limits=limits, caps=self.caps)
         found = self._solve(objective, gap)
@@ -214,7 +216,7 @@ class _Sweep:
             )
         except ExtractionError:
             if self.points:
-                return None  # nothing found in time says nothing about what there is
+                return None  # a search that finds nothing in time proves nothing
             raise
         if found.choice:
             totals = found.metrics[self.first], found.metrics[self.second]
@@ -222,7 +224,7 @@ class _Sweep:
         return found
 
     def refine(self, gap: float) -> bool:
-        """Search where the gap is widest; False if the gap is reached or nothing more can be asked.
+        """Search where the gap is widest; return false if it is reached or no search is left.
 
         A weighted sum along the line between two neighbours comes first: without limits it is the
         easier problem, and its half-plane holds everywhere.
@@ -257,7 +259,7 @@ class _Sweep:
 
 
 def _corners(totals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Upper right corners of the regions that no point beats, from left to right."""
+    """Return the upper right corners of the regions that no point beats, from left to right."""
     if not totals:
         return []
     xs = [x for x, _ in totals]
@@ -266,7 +268,7 @@ def _corners(totals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _corner_gap(corner: tuple[float, float], cuts: Sequence[Cut]) -> float:
-    """How far a solution left of and below a corner can be ahead of it in both, at most."""
+    """Return how far a solution to the left of and below a corner can be ahead of it in both."""
     return max(0.0, min((cut.factor(*corner) for cut in cuts), default=math.inf) - 1.0)
 
 

@@ -20,7 +20,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Choose one e-node and one implementation for every class that the roots need.
+    """The problem to choose one e-node and one implementation for every class that the roots need.
 
     Attributes:
         n_classes: number of e-classes; classes are the integers below it.
@@ -31,8 +31,8 @@ class Problem:
         impl_cost: `[n_implementations, n_metrics]`, non-negative and finite.
         metrics: names of the columns of `impl_cost`.
         roots: the classes that must be computed; duplicates are dropped.
-        peaks: metrics of which a solution has the largest value of one implementation, not the sum,
-            such as workspace that is given back; an objective may cap them, and no more.
+        peaks: metrics whose value for a solution is the largest of one implementation, not the sum,
+            such as workspace that is freed again; an objective may only cap them.
 
     The arrays are copied and made read-only.
 
@@ -141,20 +141,20 @@ class Problem:
         return len(self.impl_cost)
 
     def children(self, node: int) -> list[int]:
-        """Child classes of one e-node, as given (order and repeats kept)."""
+        """Return the child classes of one e-node, as given (order and repeats kept)."""
         begin, end = self.child_ptr[node], self.child_ptr[node + 1]
         return [int(c) for c in self.child_ix[begin:end]]
 
     def row(self, node: int, implementation: int) -> int:
-        """The row of `impl_cost` of an e-node's implementation with this number."""
+        """Return the row of `impl_cost` of an e-node's implementation with this number."""
         return int(self.impl_ptr[node]) + implementation
 
     def implementation_node(self) -> IntArray:
-        """`[n_implementations]`: the e-node that each row of `impl_cost` belongs to."""
+        """Return the e-node that each row of `impl_cost` belongs to, `[n_implementations]`."""
         return np.repeat(np.arange(self.n_nodes, dtype=np.int64), np.diff(self.impl_ptr))
 
     def scalar(self, objective: Objective) -> tuple[FloatArray, IntArray]:
-        """Cheapest implementation of each e-node under the linear part of the objective.
+        """Return the cheapest implementation of each e-node under the linear part of the objective.
 
         Returns:
             `cost [n_nodes]` and `impl [n_nodes]`, the implementation's number within its e-node;
@@ -165,7 +165,7 @@ class Problem:
         return cost[best], best - self.impl_ptr[:-1]
 
     def cheapest(self, cost: FloatArray) -> IntArray:
-        """Row of `impl_cost` with the least `cost [n_implementations]`, for each e-node."""
+        """Return each e-node's row of `impl_cost` with the least `cost [n_implementations]`."""
         if self.n_nodes == 0:
             return np.zeros(0, dtype=np.int64)
         owner = self.implementation_node()
@@ -175,7 +175,7 @@ class Problem:
         return best
 
     def __repr__(self) -> str:
-        """One line with the sizes: the arrays would fill the screen."""
+        """Return one line with the sizes, because the arrays would fill the screen."""
         return (
             f"Problem({self.n_classes} classes, {self.n_nodes} e-nodes, "
             f"{self.n_implementations} implementations, {len(self.roots)} roots, "
@@ -189,7 +189,7 @@ def _first_bad(bad: npt.NDArray[np.bool_], message: str) -> None:
 
 
 class ProblemBuilder:
-    """Collects classes and e-nodes one by one and freezes them into a `Problem`."""
+    """Builder of a `Problem` from classes and e-nodes that are added one by one."""
 
     def __init__(self, metrics: Sequence[str]) -> None:
         self._metrics = tuple(metrics)
@@ -216,7 +216,7 @@ class ProblemBuilder:
             costs: one row for each implementation, with one number for each metric.
 
         Raises:
-            ExtractionError: a row has the wrong length. All else is checked by `build`.
+            ExtractionError: a row has the wrong length. Everything else is checked by `build`.
         """
         rows = [tuple(float(x) for x in row) for row in costs]
         for row in rows:
@@ -233,7 +233,7 @@ class ProblemBuilder:
         return len(self._node_class) - 1
 
     def build(self, roots: Iterable[int]) -> Problem:
-        """Freeze what was added.
+        """Freeze the classes and e-nodes that were added.
 
         Raises:
             ExtractionError: see `Problem`.

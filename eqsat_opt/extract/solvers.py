@@ -1,4 +1,4 @@
-"""Which search solves which objective."""
+"""The choice of a search for each kind of objective."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def solve(
         cost: `[n_implementations]`; for products and quotients only where it is infinite matters.
         objective: what to minimise, under which limits.
         incumbent: a known solution; the result is not worse if it keeps the limits.
-        settings: how hard to search.
+        settings: effort of the search.
         time_limit_s: wall-clock limit of the search.
-        note: called with stage, best value and bound.
+        note: function that is called with stage, best value and bound.
 
     Raises:
         ExtractionError: the incumbent is not a solution.

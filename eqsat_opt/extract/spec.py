@@ -1,8 +1,6 @@
 """Objectives as text, for instance `time+0.25*critical_path(time)` or `energy/time`.
 
-The one grammar of objectives: every command that minimises something reads it here.
-
-The grammar:
+Every command that minimises something reads its objective by this grammar:
 
 objective = sum | product | ratio
 sum       = term {"+" term}
@@ -54,11 +52,11 @@ def parse_objective(
         limits: each for instance `time=3.5` (largest total), `critical_path=2` (the longest chain,
             measured as in the objective), `critical_path(time)=2` or `max(workspace)=1e6` (largest
             value of one implementation).
-        metric: what the problem calls a metric that the text names; raises `OptionError` for one
-            that it does not have. Without it every name stays as it is written.
+        metric: function from a metric's name in the text to its name in the problem; it raises
+            `OptionError` for one that does not exist. The default keeps every name as written.
 
     Raises:
-        OptionError: the text is not in the grammar of this module, or a number has no meaning.
+        OptionError: the text is not in the grammar of this module, or a number is invalid.
     """
     try:
         if isinstance(text, str):
@@ -82,7 +80,7 @@ def parse_objective(
 
 
 def objective_text(objective: AnyObjective) -> str:
-    """What is minimised, as `parse_objective` reads it; without the limits."""
+    """Return the value to minimise as `parse_objective` reads it; without the limits."""
     if isinstance(objective, Product):
         return "*".join(
             name if x == 1 else f"{name}^{_number_text(x)}"
@@ -97,7 +95,7 @@ def objective_text(objective: AnyObjective) -> str:
 
 
 def limit_texts(objective: AnyObjective) -> tuple[str, ...]:
-    """The limits and caps, each as `parse_objective` reads it."""
+    """Return the limits and caps, each as `parse_objective` reads it."""
     return (
         *(
             f"{_path_text(objective) if name == CRITICAL_PATH else name}<={_number_text(x)}"
@@ -129,7 +127,7 @@ def _number_text(value: float) -> str:
 
 
 def _merged(terms: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Weights by metric; what is named twice counts twice."""
+    """Return weights by metric; a metric that is named twice counts twice."""
     weights: dict[str, float] = {}
     for name, weight in terms:
         weights[name] = weights.get(name, 0.0) + weight
@@ -151,7 +149,7 @@ class _Token:
 
 
 class _Parser:
-    """Recursive descent over one text."""
+    """Recursive descent parser of one text."""
 
     def __init__(self, text: str, example: str, metric: Callable[[str], str]) -> None:
         self._text, self._example, self._named = text, example, metric
@@ -223,7 +221,7 @@ class _Parser:
                 return weights
 
     def _factor(self) -> float:
-        """A number and `*`, or 1 where there is none."""
+        """Read a number and `*`; return 1 where there is none."""
         if self._peek() is None or self._tokens[self._at].kind != "number":
             return 1.0
         number = self._number()

@@ -1,7 +1,7 @@
-"""Cheapest trees (Knuth 1977), and who uses whom, over plain lists.
+"""Cheapest trees (Knuth 1977), and users of classes, over plain lists.
 
-A class is a list of options, an option a list of child classes: what drafts, instances and path
-instances have in common.
+A class is a list of options, an option a list of child classes: the common part of drafts,
+instances and path instances.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def cheapest_trees(
     cost: Sequence[float],
     free: Collection[int] = (),
 ) -> tuple[list[float], list[int]]:
-    """Least tree cost of each class and an option that reaches it (Knuth 1977).
+    """Return the least tree cost of each class and an option that reaches it (Knuth 1977).
 
     A shared class is paid at each use. Classes in `free` cost nothing and get no option.
 
@@ -72,7 +72,7 @@ def cheapest_trees(
 def option_users(
     members: Sequence[Sequence[int]], children: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """Options that have each class as a child."""
+    """Return the options that have each class as a child."""
     users: list[list[int]] = [[] for _ in members]
     for options in members:
         for i in options:
@@ -84,7 +84,7 @@ def option_users(
 def class_parents(
     members: Sequence[Sequence[int]], children: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """Classes that have an option with the given class as a child, each once."""
+    """Return the classes that have an option with the given class as a child, each once."""
     parents: list[set[int]] = [set() for _ in members]
     for c, options in enumerate(members):
         for i in options:

@@ -1,4 +1,4 @@
-"""Instruction selection: the joint where e-graph, costs, extraction and backends meet."""
+"""Instruction selection: the package that joins e-graph, costs, extraction and backends."""
 
 from __future__ import annotations
 

@@ -31,48 +31,48 @@ if TYPE_CHECKING:
 __all__ = ["Proposal", "SearchOptions", "propose", "repropose"]
 
 Progress = Callable[[str, str], None]
-"""Called with a stage and a detail."""
+"""Function that is called with a stage and a detail."""
 
 _SATURATION = 0.4
 """Share of the time that saturation gets; most graphs need far less."""
 
 _TILING = 0.3
-"""Share of what is left then that tiling gets: what it finds takes about as long to price and to
-choose from."""
+"""Share of the time then left that tiling gets: pricing its candidates and choosing from them takes
+about as long."""
 
 _LARGE = 2_000
-"""E-nodes from which on the time of tiling is more than chance."""
+"""Number of e-nodes of a model from which on the time of its tiling is more than chance."""
 
 _AFTER_TILING = 3.0
-"""Time of tiling, pricing and choosing relative to that of tiling, at least."""
+"""Least ratio of the time of tiling, pricing and choosing together to that of tiling."""
 
 _CHOICE = 0.95
-"""Share of what is left that measuring and extraction get; raising needs little."""
+"""Share of the time left that measuring and extraction get; raising needs little."""
 
 _FOLDING_S = 0.5
-"""So much may be folded however late it is."""
+"""Time that folding may take even after the deadline, s."""
 
 _REFUSALS = 6
-"""How often constants are refused and chosen is again."""
+"""Greatest number of times that constants are refused and the choice is repeated."""
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What the search needs to know of the user's wishes.
+    """The user's options as far as the search needs them.
 
     Attributes:
         objective: what to minimise, under which limits.
-        budget: of saturation.
-        sizes: of symbolic dimensions, for pricing; what is missing is assumed.
+        budget: budget of saturation.
+        sizes: sizes of symbolic dimensions, for pricing; missing ones are assumed.
         measure: whether kernels may be measured.
-        alternatives: further selections for the race.
-        deadline: by when the search shall have ended.
-        saturation_limit_s: hard limit on saturation in a child process; 0 for none.
-        gap: where the proof of the last answer may stop.
-        seed: of the extraction.
-        exact: whether every bit counts.
-        streams: on which kernels run.
-        told: totals of the original that its file tells.
+        alternatives: number of further selections for the race.
+        deadline: time at which the search should have ended.
+        saturation_limit_s: hard limit on saturation in a child process, s; 0 for none.
+        gap: relative gap at which the proof of the last answer may stop.
+        seed: random seed of the extraction.
+        exact: whether results must be equal bit for bit.
+        streams: number of streams on which kernels run.
+        told: totals of the original that were read from its file.
     """
 
     objective: AnyObjective
@@ -96,16 +96,16 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Everything that the search found out.
+    """The results of a search.
 
     Attributes:
-        saturation: the e-graph and how it grew.
+        saturation: the e-graph and its statistics.
         candidates: kernels for every class.
         choice: the selections and their cost.
         best: the graph of the best selection.
         original: the graph of the original selection: only normalised.
         alternatives: graphs of further selections.
-        rules: that it was allowed.
+        rules: the rules that the search was allowed to use.
         stages_s: seconds per stage.
         placed: all these graphs with the kernels that were chosen for them.
     """
@@ -153,10 +153,10 @@ def _chosen(
     options: SearchOptions,
     progress: Progress,
 ) -> ChoiceResult:
-    """The choice, none of whose folded constants leaves the ordinary range of numbers or is late.
+    """Choose so that all folded constants are in the ordinary range of numbers and ready in time.
 
-    Constants are folded when they are chosen: what a fold spoils, or what cannot be folded in the
-    time left, is refused, and chosen is again.
+    Constants are folded once they are chosen. Those that folding spoils, or that cannot be folded
+    in the time left, are refused, and the choice is repeated.
     """
     deadline = options.deadline.share(_CHOICE)
     for attempt in range(_REFUSALS + 1):
@@ -181,7 +181,7 @@ def _chosen(
         )
         if not spoilt:
             break
-        # In the end nothing may be folded but what the model folds itself.
+        # The last attempt allows only those folded constants that the model itself folds.
         folded = priced.max_constant_bytes if attempt + 1 < _REFUSALS else -1
         refused = priced.refused.union(spoilt, *others)
         priced = replace(priced, refused=refused, max_constant_bytes=folded)
@@ -197,9 +197,10 @@ def _chosen(
 def _is_too_large(
     saturation: Saturation, loaded: Saturation, own_s: float, deadline: Deadline
 ) -> bool:
-    """Whether tiling the model alone tells that the e-graph cannot be searched in what is left.
+    """Return whether the e-graph is too large to be searched in the time left.
 
-    Only a large model tells; elsewhere tiling has a deadline of its own.
+    This is extrapolated from the time of tiling the model alone, which is meaningful only for a
+    large model; for others, tiling has a deadline of its own.
     """
     own = loaded.eclasses.n_nodes
     expected_s = own_s * saturation.eclasses.n_nodes / max(1, own) * _AFTER_TILING
@@ -253,7 +254,7 @@ def propose(
         max_constant_bytes=room,
     )
     own_s = options.deadline.clock() - own_start
-    # What the model costs as it came is what the first backend makes of it.
+    # The cost of the original is that of its kernels on the first backend.
     own = unchanged.run_by(pricer.backends[0].name)
     priced = None
     if not _is_too_large(saturation, loaded, own_s, options.deadline):
@@ -262,7 +263,7 @@ def propose(
         if not options.deadline.expired:
             priced = _priced(saturation, pricer, candidates, sizes=sizes, max_constant_bytes=room)
     if priced is None or options.deadline.expired:
-        # Nothing but the model would be chosen, and what is larger only takes longer.
+        # Only the model itself would be chosen, and a larger problem only takes longer.
         report = replace(loaded.report, stopped_by="time")
         saturation, priced = replace(loaded, report=report), unchanged
     stages["tile"] = clock() - start
@@ -310,11 +311,11 @@ def repropose(
     """Choose again from the same e-graph, where the backends of ``pricer`` offer more than before.
 
     Args:
-        proposal: of the first search.
-        pricer: its first backend runs everything.
-        options: of the search; saturation is not repeated.
-        max_error: implementations whose results may be farther off are not offered.
-        progress: called with a stage and a detail.
+        proposal: the results of the first search.
+        pricer: the pricer; its first backend runs everything.
+        options: options of the search; saturation is not repeated.
+        max_error: greatest error of results; less accurate implementations are not offered.
+        progress: function that is called with a stage and a detail.
 
     Raises:
         ExtractionError: no graph was found in time.

@@ -1,4 +1,4 @@
-"""The stages of a search by name: each is shown, written and read in the same way."""
+"""The stages of a search by name: each is printed, written and read in the same way."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ __all__ = [
 ]
 
 StageValue = ListedGraph | NamedEClasses | QuotedCandidates | NamedProblem | PricedSelection
-"""What a stage hands to the next; each prints itself, in full by ``str`` or line by line."""
+"""Results that a stage hands to the next; each prints itself, in full by ``str`` or line by
+line."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """How a stage is taken from a search, written and read."""
+    """Functions that take a stage from a search, write it and read it."""
 
     format: str
     of: Callable[[Proposal], Any]
@@ -112,7 +113,7 @@ STAGES = tuple(_KINDS)
 
 
 def require_stage(name: str) -> None:
-    """Refuse the name of no stage.
+    """Raise an error if there is no stage of this name.
 
     Raises:
         OptionError: there is no stage of this name.
@@ -124,7 +125,7 @@ def require_stage(name: str) -> None:
 
 
 def stage_of(proposal: Proposal, name: str) -> StageValue:
-    """The value of one stage of a search.
+    """Return the value of one stage of a search.
 
     Raises:
         OptionError: there is no stage of this name.
@@ -135,13 +136,13 @@ def stage_of(proposal: Proposal, name: str) -> StageValue:
 
 
 def stage_document(value: StageValue) -> Document:
-    """The document of a stage, as it is written."""
+    """Return the document of a stage, as it is written."""
     kind = next(kind for kind in _KINDS.values() if isinstance(value, kind.type))
     return kind.to_json(value)
 
 
 def write_stage(value: StageValue, path: str | os.PathLike[str]) -> None:
-    """Write a stage whole or not at all; :func:`read_stage` gives back an equal value.
+    """Write a stage completely or not at all; :func:`read_stage` restores an equal value.
 
     Raises:
         StageError: the file cannot be written; nothing is left behind.
@@ -150,11 +151,11 @@ def write_stage(value: StageValue, path: str | os.PathLike[str]) -> None:
 
 
 def read_stage(path: str | os.PathLike[str]) -> StageValue:
-    """The stage that a file holds, whichever it is.
+    """Read a stage of any kind from a file.
 
     Raises:
-        StageError: it cannot be read, is no stage, was written by another version, or is damaged;
-            the message says what is wrong with it.
+        StageError: the file cannot be read, is no stage, was written by another version, or is
+            damaged; the message describes the problem.
     """
     document = read_document(path)
     found = document.get("format")

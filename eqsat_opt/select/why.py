@@ -1,8 +1,9 @@
-"""Why the cheapest graph is as it is: what each rule made, and what a graph with it would cost.
+"""Explanation of the cheapest graph: the effect of each rule, and the cost of a graph with it.
 
 A rule that matched but was not chosen is forced: every candidate that covers one of its e-nodes
-moves to a class of its own, the class it came from may still use it for nothing, and one more root
-demands at least one of them. One extraction then finds the cheapest of all graphs with the rule.
+moves to a class of its own, which the candidate's former class may still use at no cost, and one
+more root requires at least one of these classes. One extraction then finds the cheapest of all
+graphs with the rule.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from eqsat_opt.select.tiling.candidates import CONSTANT, Selection
 
 __all__ = ["KernelUse", "Rewrite", "RuleFate", "kernel_uses", "rewrites", "rule_fates"]
 
-_TIE = 1e-6  # relative difference of cost that is no difference
+_TIE = 1e-6  # relative difference of cost up to which costs count as equal
 _MIN_SHARE_S = 0.1
 _KNOWN = "what it derives was in the graph already"
 _CONSTANT = "it only changes constants, which are folded beforehand"
@@ -40,14 +41,14 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RuleFate:
-    """What became of one rule.
+    """The effect of one rule on the result, or the reason why it has none.
 
     Attributes:
         rule: its name.
-        matches: how often it matched; 0 for a merge of siblings, which is offered, not matched, and
-            for a rule of recognition, which matches in windows of its own.
-        made: e-nodes that it made first.
-        chosen: nodes of the result that it made.
+        matches: number of its matches; 0 for a merge of siblings, which is offered, not matched,
+            and for a rule of recognition, which matches in windows of its own.
+        made: number of e-nodes that it was the first to make.
+        chosen: number of nodes of the result that it made.
         cost: objective of the best graph found that uses it; None if it is chosen or no graph can.
         increase: ``cost`` relative to the result's, less 1; None without ``cost``.
         reason: why it was not chosen; empty if it was.
@@ -70,7 +71,7 @@ class Rewrite:
         node: its name, or that of its output.
         op: its operator, in words where ONNX has none like it.
         rules: the rules.
-        inputs: what it reads.
+        inputs: names of its inputs.
     """
 
     node: str
@@ -81,14 +82,14 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A kernel, how often it runs, and its price.
+    """A kernel, the number of its runs, and its price.
 
     Attributes:
         kernel: operators and operand types; ``!`` marks constants.
-        by: who runs it: a backend, and an algorithm where it is not the usual one.
-        before, after: how often it runs in the original and in the result.
+        by: its backend, and its algorithm where it is not the usual one.
+        before, after: number of its runs in the original and in the result.
         time_us: price of one run, µs.
-        source: how the price is known.
+        source: the source of the price.
     """
 
     kernel: str
@@ -102,13 +103,13 @@ class KernelUse:
 def rule_fates(
     proposal: Proposal, objective: AnyObjective, *, time_limit_s: float = 10.0, seed: int = 0
 ) -> tuple[RuleFate, ...]:
-    """The fate of every rule that did anything, chosen ones first.
+    """Return the fate of every rule that took part in the search, chosen ones first.
 
     Args:
-        proposal: the search to look into.
-        objective: what it minimised.
+        proposal: the results of the search.
+        objective: the objective that it minimised.
         time_limit_s: seconds for forcing rules, shared evenly.
-        seed: of the extractions.
+        seed: random seed of the extractions.
     """
     deadline = time.perf_counter() + time_limit_s
     eclasses = proposal.saturation.eclasses
@@ -135,11 +136,11 @@ def rule_fates(
 
 
 def _users(proposal: Proposal) -> dict[str, Mask]:
-    """Rule to `[nodes of the problem]`: which candidates cover an e-node that it made."""
+    """Return by rule, `[nodes of the problem]`, which candidates cover an e-node that it made."""
     index, eclasses = proposal.choice.problem.index, proposal.saturation.eclasses
     users: dict[str, Mask] = defaultdict(lambda: np.zeros(len(index), dtype=np.bool_))
     for node, item in enumerate(index):
-        if item < 0:  # nothing but a value in another form
+        if item < 0:  # only a value in another form
             continue
         candidate = proposal.candidates.items[item]
         if candidate.kind in CONSTANT:  # folded at compile time, however it is spelled
@@ -179,7 +180,7 @@ def _forced_fate(
 
 
 def _forced(problem: Problem, users: Mask) -> Problem:
-    """The problem in which at least one of ``users`` must be chosen (see the docstring above)."""
+    """Return the problem that requires at least one of ``users`` (see the module's docstring)."""
     moved = np.flatnonzero(users)
     count, first = len(moved), problem.n_classes
     own = first + np.arange(count)
@@ -202,7 +203,7 @@ def _forced(problem: Problem, users: Mask) -> Problem:
 
 
 def _is_used(forced: Problem, problem: Problem, found: Extraction) -> bool:
-    """Whether the outputs read what was forced, or it is computed in vain."""
+    """Return whether the outputs read a forced candidate; otherwise it is computed in vain."""
     needed = active_order(replace(forced, roots=problem.roots), found.choice)
     return max(needed, default=0) >= problem.n_classes
 
@@ -220,7 +221,7 @@ def _reason(found: Extraction, increase: float, is_used: bool) -> str:
 
 
 def rewrites(graph: Graph) -> tuple[Rewrite, ...]:
-    """The nodes that rules made, in order."""
+    """Return the nodes that rules made, in order."""
     return tuple(
         Rewrite(
             node=node.name or node.outputs[0],
@@ -234,7 +235,7 @@ def rewrites(graph: Graph) -> tuple[Rewrite, ...]:
 
 
 def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
-    """Kernels of the original and of the best selection, the highest total first."""
+    """Return kernels of the original and of the best selection, the highest total first."""
     choice = proposal.choice
     kernels = {
         id(item): kernel
@@ -270,7 +271,7 @@ def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
 
 
 def _conversions(priced: PricedCandidates, placed: Placed) -> list[Offer]:
-    """Who converts what, once for each value."""
+    """Return the offers that convert values, once for each value."""
     kernels = {(one.cls, one.made, one.read): one.kernel for one in priced.conversions}
     return [
         Offer(kernels[one.cls, one.made, one.form], one.backend, one.implementation)
@@ -280,7 +281,7 @@ def _conversions(priced: PricedCandidates, placed: Placed) -> list[Offer]:
 
 
 def _kernel_text(kernel: Kernel) -> str:
-    """Operators and operand types; of a conversion the forms."""
+    """Return operators and operand types; for a conversion its type and forms."""
     if kernel.steps:
         return plain_kernel(str(kernel))
     (operand,) = kernel.operands

@@ -1,3 +1,3 @@
-"""Rules derived from other rules: both sides in one e-graph, until they meet."""
+"""Derivation of rules from other rules: both sides in one e-graph, until they meet."""
 
 __all__: list[str] = []

@@ -4,10 +4,10 @@ The sides are ground terms over inputs of a generic instance
 (:mod:`eqsat_opt.egraph.derivation.generic`), so a step that needs two extents to be equal is
 possible only where the rule's own typing makes them equal. Every term that a step adds is typed,
 and a union waits until both types are known and equal, as in any saturation. Hence each
-intermediate term of the derivation types.
+intermediate term of the derivation is well-typed.
 
-The instance is a witness of all typings of its frame (ranks, axes, groups, strides), up to a chance
-agreement of its random extents; other frames are derived one by one, each with its own instance.
+The instance is a witness for all typings of its frame (ranks, axes, groups, strides), unless its
+random extents agree by chance; other frames are derived one by one, each with its own instance.
 Where an axiom compares extents (bounds of slices), their order is that of the instances.
 """
 
@@ -47,21 +47,21 @@ _GOALS = (
     "(rule ((goal_ a b) (= c (Orig a)) (= c (Orig b))) ((met_ a b)) :ruleset meet_)",
 )
 _HELD = tuple((OPAQUE, operands) for operands in range(5))
-"""Stand-ins for the terms of goals of which no axiom speaks: any with up to four operands."""
+"""Placeholders for terms of goals whose operator is in no axiom, with up to four operands."""
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """How a rule follows from others.
+    """The derivation of a rule from others.
 
     Attributes:
         rule: its name.
-        axioms: names of rules from which it was derived; leaving any out, it is not derived within
-            as many iterations.
+        axioms: names of the rules that it was derived from; without any one of these it is not
+            derived within as many iterations.
         iterations: rounds of all axioms until both sides met, in the instance that took longest.
         instances: the typings, each as text, at which it was derived.
         enodes: size of the largest e-graph.
-        time_s: seconds for everything.
+        time_s: total time, s.
     """
 
     rule: str
@@ -79,7 +79,7 @@ class Derivation:
 
 @dataclass(frozen=True)
 class _Proof:
-    """One instance, derived."""
+    """The derivation at one instance."""
 
     axioms: frozenset[str]
     iterations: int
@@ -91,7 +91,7 @@ def _no_bytes() -> NoReturn:
 
 
 class GroundTerms:
-    """The sides of a rule over the inputs of one instance, as the e-graph holds them; each once."""
+    """The sides of a rule over the inputs of one instance, as terms of the e-graph, each once."""
 
     def __init__(self, goal: Rule, bindings: Bindings) -> None:
         self.kinds = dict(goal.kinds)
@@ -101,10 +101,10 @@ class GroundTerms:
         self.leaves: list[str] = []
 
     def add(self, term: Term) -> int:
-        """The number of a term.
+        """Add a term and return its number.
 
         Raises:
-            RuleError: it does not type in the instance.
+            RuleError: it is ill-typed in the instance.
         """
         try:
             type_ = type_of(term, self.bindings)
@@ -120,7 +120,7 @@ class GroundTerms:
         attrs = attributes(**values)
         if op != "Concat":
             return self.node(op, attrs, tuple(children), type_)
-        # The e-graph holds binary concatenations, nested to the left.
+        # The e-graph has binary concatenations, nested to the left.
         number = children[0]
         for i, child in enumerate(children[1:], start=2):
             nested = type_of(Apply("Concat", term.args[:i], term.attrs), self.bindings)
@@ -144,7 +144,7 @@ class GroundTerms:
 
 
 class Prover:
-    """Derives many rules from the same axioms, which are compiled once."""
+    """A prover of many rules from the same axioms, which are compiled once."""
 
     def __init__(
         self, axioms: Sequence[Rule], *, iterations: int = 5, nodes: int = 4_000, most: int = 4
@@ -152,11 +152,11 @@ class Prover:
         """Compile ``axioms``.
 
         Args:
-            axioms: rules, read both ways where they are bidirectional; no goal is used for itself.
+            axioms: rules, read both ways if they are bidirectional; no goal is used for itself.
                 Those that are not :func:`readable` are left out.
             iterations: rounds of all axioms before a derivation is given up.
-            nodes: e-nodes beyond which it is given up.
-            most: instances at which a rule has to be derived.
+            nodes: number of e-nodes above which it is given up.
+            most: greatest number of instances at which a rule is derived.
 
         Raises:
             RuleError: two axioms have one name.
@@ -192,13 +192,15 @@ class Prover:
         """Derive ``goal``, read left to right, at up to ``most`` generic instances.
 
         Args:
-            goal: what to derive; its conditions hold in the instances, and both sides type.
+            goal: the rule to derive; its conditions hold in the instances, and both sides are
+                typed.
             without: names of axioms that must not be used.
-            seed: of the instances.
-            minimise: find out which axioms are needed; otherwise all that fired are reported.
+            seed: random seed of the instances.
+            minimise: whether to find the axioms that are needed; otherwise all that fired are
+                reported.
 
         Returns:
-            How it follows, or ``None`` where no instance was found or one was not derived.
+            The derivation, or ``None`` if no instance was found or the rule was not derived at one.
         """
         start = time.perf_counter()
         instances = generic_instances(goal, seed=seed, most=self.most)
@@ -247,7 +249,7 @@ class Prover:
     def _needed(
         self, engine: Engine, attempt: _Attempt, names: set[str], iterations: int
     ) -> set[str]:
-        """A set of axioms of which none can be left out."""
+        """Return a subset of the axioms from which none can be left out."""
         needed = set(names)
         for name in sorted(names) if len(names) > 1 else ():
             with _undone(engine):
@@ -263,10 +265,10 @@ class Prover:
 
 
 def _distinct(rules: Sequence[Rule]) -> list[Rule]:
-    """Each rule once.
+    """Return each rule once.
 
     Raises:
-        RuleError: two have one name.
+        RuleError: two different rules have one name.
     """
     named = {rule.name: rule for rule in rules}
     for rule in rules:
@@ -276,7 +278,7 @@ def _distinct(rules: Sequence[Rule]) -> list[Rule]:
 
 
 def readable(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Those of ``rules`` that can be axioms: the e-graph can match and type them."""
+    """Return those ``rules`` that can be axioms, which the e-graph can match and type."""
 
     def can_be_read(rule: Rule) -> bool:
         one_way = directed([rule])
@@ -302,7 +304,7 @@ def _undone(engine: Engine) -> Iterator[None]:
 
 
 class _Attempt:
-    """Runs of a loaded goal."""
+    """Runs of a loaded goal, with the state of the last one."""
 
     def __init__(self, engine: Engine, goals: int, schema: Schema, nodes: int) -> None:
         self.engine = engine
@@ -314,7 +316,7 @@ class _Attempt:
         self.met = False
 
     def run(self, ruleset: str, iterations: int) -> dict[str, int] | None:
-        """Matches by rule if all goals were met within ``iterations``, otherwise ``None``."""
+        """Return the matches by rule if all goals were met within ``iterations``, else ``None``."""
         matches: dict[str, int] = {}
         self.iterations = 0
         updated = self.look(())
@@ -328,8 +330,8 @@ class _Attempt:
         return self.enodes <= self.nodes
 
     def look(self, commands: Sequence[str], matches: dict[str, int] | None = None) -> bool:
-        """Run ``commands`` and see which goals are met; whether the first changed anything."""
-        # One call for all, since each crosses the border of the engine.
+        """Run ``commands``, check the goals, and return whether the first one changed anything."""
+        # A single call runs all commands, since each call crosses the border of the engine.
         outputs = self.engine.run([*commands, "(run-schedule (run meet_))", "(print-size)"])
         sizes = dict(outputs[-1].sizes)
         self.met = sizes["met_"] == self.goals
@@ -356,13 +358,14 @@ def derive(
     seed: int = 0,
     minimise: bool = True,
 ) -> Derivation | None:
-    """Derive ``goal``, read left to right, from ``axioms``; :class:`Prover` explains the others.
+    """Derive ``goal``, read left to right, from ``axioms``; see :class:`Prover` for the arguments.
 
-    An axiom of the goal's name is not used. A root that is the same on both sides only puts its
-    term into the e-graph.
+    An axiom of the goal's name is not used. A root that is the same on both sides only adds its
+    term to the e-graph.
 
     Returns:
-        How it follows, or ``None``: then it may be wrong, need other axioms, or need more rounds.
+        The derivation, or ``None``: the rule may then be wrong, or need other axioms or more
+        rounds.
     """
     prover = Prover(axioms, iterations=iterations, nodes=nodes, most=most)
     return prover.derive(goal, seed=seed, minimise=minimise)

@@ -1,9 +1,9 @@
-"""Generic instances of a rule: its most general typing at extents that agree only where they must.
+"""Generic instances of a rule: its most general typing, with no more equal extents than needed.
 
 The typing is that of a proof (:mod:`eqsat_opt.proving.typing.scenario`): ranks, axes and flags are
-chosen, extents are symbols, and index functions, conditions and the equality of both sides tie
-them. What stays free gets large random numbers, so two extents are equal in the instance only if
-the rule's typing makes them equal, up to coincidence. Each combination of choices is a frame.
+chosen, extents are symbols, and index functions, conditions and the equality of both sides relate
+them. Free extents get large random numbers, so two extents are equal in the instance only if the
+rule's typing makes them equal, up to coincidence. Each combination of choices is a frame.
 """
 
 from __future__ import annotations
@@ -40,36 +40,40 @@ __all__ = ["generic_instances"]
 _RANKS = (2, 4, 3, 1, 5)
 _FRAMES = 100
 _ALIKE = 20
-"""Frames of which all tensors have one rank, as far as the rule lets them."""
+"""Number of first frames in which all tensors have one rank, as far as the rule allows."""
 _BARREN = 10
-"""Frames in a row without a new one, after which there is hardly another."""
+"""Number of consecutive attempts without a new frame after which another is unlikely."""
 _SINGLE = 0.3
-"""Share of the extents that broadcast which are 1, in every third frame."""
+"""Share of the broadcast extents that are 1, in every third frame."""
 _EXTENTS = 1 << 10, 1 << 15
-"""Range of free extents: products of four stay within 64 bits."""
+"""Range of free extents: products of four of them stay within 64 bits."""
 _NUMBERS = {
     "group": (1, 4), "strides": (2, 5), "dilations": (2, 5), "pads": (1, 5), "kernel": (6, 8),
     "output_padding": (0, 1), "repeats": (2, 8), "size": (2, 8),
 }  # fmt: skip
-"""Ranges of attributes that are chosen. No equation of the book singles one of these numbers out
-(as it does a stride of 1), so what holds for them holds for any. One group is among them, because
-some left sides have no other typing."""
+"""Ranges of attributes that are chosen.
+
+No equation of the rulebook singles out one of these numbers (as it does a stride of 1), so a
+derivation for them holds for any. One group is among them, because some left sides have no other
+typing.
+"""
 _FUNCTIONS = ("Mish", "Softsign", "Cos", "Softplus", "Sin", "Ceil", "Floor", "Round")
-"""Each stands for an arbitrary function: no equation of the book mentions one of them."""
+"""Functions that each represent an arbitrary one: no equation of the rulebook mentions any of
+them."""
 _DRAWS = 10
 _REPAIRS = 20
-"""Rounds; each halves what an equation with a rounded half lacks."""
+"""Number of rounds; each halves the error that is left in an equation with a rounded half."""
 
 
 class _Frame(Choices):
-    """Random choices, of integers as well, and of what broadcasts."""
+    """Random choices, including integers and the extents that broadcast."""
 
     def __init__(self, rng: random.Random, rank: int | None, ones: bool) -> None:
-        """Choose nothing yet.
+        """Create a frame without any choice.
 
         Args:
-            rng: draws.
-            rank: of all tensors, as far as the rule lets them; ``None`` for any.
+            rng: the random generator.
+            rank: rank of all tensors, as far as the rule allows; ``None`` for any.
             ones: whether some extents are 1, so that operands broadcast.
         """
         super().__init__(rng.choice)
@@ -78,7 +82,7 @@ class _Frame(Choices):
         self._ones = ones
 
     def pick(self, name: str, options: Sequence[Any]) -> Any:
-        """The usual rank, or any option but the permutation that keeps the order."""
+        """Return the rank nearest to the usual one, or any option but the identity permutation."""
         rank = self._rank
         if rank is None or not name.startswith("rank "):
             return super().pick(name, _unusual(options))
@@ -86,7 +90,7 @@ class _Frame(Choices):
         return self.made.setdefault(name, min(options, key=lambda option: abs(option - rank)))
 
     def number(self, key: str, name: str) -> int | None:
-        """A small number for what is counted; what is an extent or a place stays open."""
+        """Return a small random number for a count; ``None`` for an extent or a position."""
         if key not in _NUMBERS:
             return None
         if name not in self.made:
@@ -96,7 +100,7 @@ class _Frame(Choices):
         return int(self.made[name])
 
     def assumed(self, premises: Sequence[Formula]) -> Iterator[Formula]:
-        """That extents which broadcast are equal, or now and then that some of them are 1."""
+        """Yield assumptions: extents that broadcast are equal, or sometimes some of them are 1."""
         parts = {part for one in premises for p in polynomials(one) for part in p.atoms()}
         common = sorted(part for part in parts if part.kind == "broadcast")
         for part in common:
@@ -114,14 +118,14 @@ class _Frame(Choices):
 
 
 def _unusual(options: Sequence[Any]) -> Sequence[Any]:
-    """Without the permutation that keeps the order, which equations of the book single out."""
+    """Return the options without the identity permutation, which equations single out."""
     last = options[-1] if options else None
     in_order = isinstance(last, tuple) and options[0] == tuple(range(len(last)))
     return options[1:] if in_order and len(options) > 1 else options
 
 
 def generic_instances(rule: Rule, *, seed: int = 0, most: int = 4) -> list[Bindings]:
-    """Up to ``most`` typed instances of both sides of ``rule``, each of another frame."""
+    """Return up to ``most`` typed instances of both sides of ``rule``, each of another frame."""
     rng = random.Random(seed)
     limit = closure(rule)
     found: dict[str, Bindings] = {}
@@ -143,7 +147,7 @@ def generic_instances(rule: Rule, *, seed: int = 0, most: int = 4) -> list[Bindi
 
 
 def _drawn(rule: Rule, typing: Scenario, rng: random.Random) -> Bindings | None:
-    """Numbers for what is free, where both sides then type and the conditions hold."""
+    """Draw the free numbers so that both sides are typed and all conditions hold."""
     functions = cycle((name, ()) for name in _FUNCTIONS)
     named = {name: next(functions) for name, kind in rule.kinds if kind == "Func"}
     dtypes = demanded(rule.roots)
@@ -158,7 +162,7 @@ def _drawn(rule: Rule, typing: Scenario, rng: random.Random) -> Bindings | None:
             if _fits(rule, bindings):
                 return bindings
         except (IllTyped, Undefined, ArithmeticError, LookupError, TypeError, ValueError):
-            # The registry checks types; attributes without sense fail in its arithmetic.
+            # The registry checks types; nonsensical attributes fail in its arithmetic.
             continue
     return None
 
@@ -173,7 +177,7 @@ def _fits(rule: Rule, bindings: Bindings) -> bool:
 
 
 def _sizes(typing: Scenario, rng: random.Random) -> Mapping[Atom, int]:
-    """Random values of the symbols, moved where premises demand it that are not solved."""
+    """Return random values of the symbols, moved to meet premises that are not solved yet."""
     sizes: dict[Atom, int] = defaultdict(lambda: rng.randrange(*_EXTENTS))
     for _ in range(_REPAIRS):
         moved = False
@@ -186,7 +190,7 @@ def _sizes(typing: Scenario, rng: random.Random) -> Mapping[Atom, int]:
 
 
 def _moved(premise: NonNegative | IsZero, sizes: dict[Atom, int], rng: random.Random) -> bool:
-    """Make one premise hold by one symbol, if it does not; whether that was done."""
+    """Make one premise hold by changing one symbol; return whether a symbol was changed."""
     value = poly_value(premise.poly, sizes)
     exact = isinstance(premise, IsZero)
     if value == 0 or (value > 0 and not exact):
@@ -203,6 +207,6 @@ def _moved(premise: NonNegative | IsZero, sizes: dict[Atom, int], rng: random.Ra
 
 
 def _numbers(typing: Scenario, rng: random.Random) -> dict[str, float]:
-    """Random values of the numbers, of the signs that are known of them."""
+    """Return random values of the numbers, with the signs that are known."""
     signs = {name: -1 if sign == "negative" else 1 for name, sign in typing.parameters.items()}
     return {name: sign * rng.randrange(3, 99) / 64 for name, sign in signs.items()}

@@ -1,3 +1,3 @@
-"""How extents, operators, types and rules are written as text for the engine; nothing runs here."""
+"""Encoding of extents, operators, types and rules as text for the engine; nothing runs here."""
 
 __all__: list[str] = []

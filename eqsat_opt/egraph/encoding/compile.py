@@ -1,8 +1,8 @@
-"""Rules as egglog text: the e-graph's reader of the rule DSL.
+"""Compilation of rules to egglog text.
 
-Sizes and attributes are computed in the rule's body; the head builds the right side, records who
-made each e-node and *wants* the union, which ruleset ``commit`` grants once both types are known
-and equal.
+Sizes and attributes are computed in the rule's body. The head builds the right side, records the
+rule that made each e-node and requests the union (table ``want``), which ruleset ``commit``
+performs once both types are known and equal.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ __all__ = ["BY_SCALE", "compile_rule"]
 BY_SCALE = 4096
 """Provenance values are ``BY_SCALE * iteration + rule number``; smaller is earlier."""
 _NOW = '(unstable-app (unstable-fn "now"))'
-"""The iteration, called as a function. Matched as a table it would, at every change, make each rule
-match the whole e-graph again instead of what is new; read plainly in an action it is refused."""
+"""The iteration, called as a function value.
+
+A table of it in a rule's body would, at every change, make each rule match the whole e-graph again
+instead of only the new part; the engine refuses to read a table in an action.
+"""
 
 
 def _kinds(rule: Rule) -> dict[str, str]:
-    """Attribute variables to the kind of the attribute that binds them."""
+    """Return the kind of each attribute variable: that of the attribute that binds it."""
     kinds: dict[str, str] = {}
     for term in applied(rule.lhs):
         for name, value in term.attrs.items():
@@ -47,11 +50,11 @@ def _kinds(rule: Rule) -> dict[str, str]:
 
 
 _LITERAL_LISTS = frozenset({"perm", "axes"})
-"""Lists that name axes; every other may hold a size that is a symbol."""
+"""List attributes that name axes; all other lists may contain symbolic sizes."""
 
 
 def _literal(rule: Rule) -> set[str]:
-    """Attribute variables that cannot be symbols: only sizes are, and elements of lists."""
+    """Return attribute variables that cannot be symbolic: only sizes and list elements can."""
     found: set[str] = set()
     for term in applied(rule.lhs):
         for name, value in term.attrs.items():
@@ -62,12 +65,12 @@ def _literal(rule: Rule) -> set[str]:
 
 
 def _moves(rule: Rule) -> bool:
-    """Whether a rule moves elements in memory; a reshape leaves them in their places."""
+    """Return whether a rule moves elements in memory; a reshape leaves them in their places."""
     return any(term.op not in (MAP, "Reshape") for term in applied(rule.roots))
 
 
 class _Compiler:
-    """Collects the body facts and head actions of one directed rule."""
+    """Compiler of one directed rule, with its body facts and head actions so far."""
 
     def __init__(self, rule: Rule, number: int, schema: Schema) -> None:
         self.rule = rule
@@ -198,17 +201,17 @@ class _Compiler:
 
 
 def compile_rule(rule: Rule, number: int, schema: Schema, ruleset: str | None = None) -> str:
-    """The egglog commands of one directed rule, in the ruleset of its phase if none is given.
+    """Return the egglog commands of one directed rule, in its phase's ruleset by default.
 
     Raises:
-        RuleError: an operator of the right side cannot be typed in the e-graph, or an attribute
-            is computed that is of another kind.
+        RuleError: an operator of the right side cannot be typed in the e-graph, or a computed
+            attribute is of the wrong kind.
     """
     return _Compiler(rule, number, schema).text(ruleset or rule.phase)
 
 
 def rule_numbers(rules: Sequence[Rule]) -> dict[str, int]:
-    """Stable numbers of rules by name, in the order of a round; 0 is the model itself."""
+    """Return stable numbers of rules by name, in the order of a round; 0 is the model itself."""
     phases = list(Phase)
     ordered = sorted(rules, key=lambda rule: phases.index(rule.phase))
     return {rule.name: i for i, rule in enumerate(ordered, start=1)}

@@ -1,8 +1,9 @@
 """Sizes, attributes and conditions of a rule as egglog text.
 
-They mean what :mod:`eqsat_opt.rules.bindings` says. Symbolic sizes stand as large integers here,
-on which sums and products are right and nothing else is; what must be not a symbol is demanded as a
-fact of the rule's body. There a failure (an overflow, a bad index, a division by zero) is no match.
+Their semantics are those of :mod:`eqsat_opt.rules.bindings`. Symbolic sizes are encoded as large
+integers, on which only sums and products are correct; where a size must not be symbolic, a fact in
+the rule's body requires that. A failure in the body (an overflow, a bad index, a division by zero)
+is no match.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ __all__ = ["LITERAL", "Expressions", "float_text", "vector_of"]
 
 
 def float_text(value: float) -> str:
-    """A float as the engine reads it."""
+    """Return a float as the engine reads it."""
     return "NaN" if math.isnan(value) else repr(float(value))
 
 
 def vector_of(parts: Sequence[str]) -> str:
-    """A list of integers."""
+    """Return an expression for a vector of integers."""
     return f"(vec-of {' '.join(parts)})" if parts else "(vec-empty)"
 
 
@@ -35,10 +36,10 @@ class Expressions:
     """The expressions of one directed rule.
 
     Args:
-        rule: its name.
-        kinds: attribute variable to the kind of the attribute that binds it.
-        literal: attribute variables that are no symbols, or lists of such.
-        body: the facts of the rule, to which those are added that an expression needs.
+        rule: name of the rule.
+        kinds: for each attribute variable the kind of the attribute that binds it.
+        literal: attribute variables that are not symbolic, or lists of such.
+        body: the facts of the rule; those that an expression needs are appended.
     """
 
     def __init__(
@@ -53,21 +54,21 @@ class Expressions:
         self._fresh = 0
 
     def fresh(self, prefix: str) -> str:
-        """A new variable."""
+        """Return a new variable."""
         self._fresh += 1
         return f"{prefix}{self._fresh}_"
 
     def shape(self, name: str) -> str:
-        """The shape of a tensor variable."""
+        """Return the variable for the shape of a tensor variable."""
         if name not in self._shapes:
             self._shapes.add(name)
             self._body.append(f"(= s_{name} (shape v_{name}))")
         return f"s_{name}"
 
     def value(self, expression: Expr, kind: str = "int") -> str:
-        """An expression as text of a kind of attribute; a whole number may stand for a float.
+        """Return an expression as text of a kind of attribute; a float may be a whole number.
 
-        A size is a whole number, which the engine codes where it is a symbol.
+        A size is a whole number; a symbolic one is a code.
 
         Raises:
             RuleError: it is of another kind.
@@ -88,18 +89,19 @@ class Expressions:
         return self._text(expression)
 
     def attribute(self, expression: Expr, kind: str) -> str:
-        """An attribute of the right side, bound in the body so that a failure is no match.
+        """Return an attribute of the right side, bound in the body so that a failure is no match.
 
-        What is read back as a number must be one; sizes and lists alone may be symbols.
+        An attribute that is read back as a number must be literal; only sizes and lists may be
+        symbolic.
         """
         for leaf in _everything(expression) if kind == "int" else literal_sizes(expression):
             self._demand_literal(leaf)
         return self._variable(self.value(expression, kind))
 
     def bind(self, variable: Expr, kind: str) -> str:
-        """An attribute variable that the left side binds; a float must be a number.
+        """Return an attribute variable that the left side binds; a float must not be NaN.
 
-        The engine takes what is not a number for equal to itself and greater than everything else.
+        The engine treats NaN as equal to itself and greater than everything else.
         """
         text = self.value(variable, kind)
         fact = f"(<= {text} inf)"
@@ -108,13 +110,13 @@ class Expressions:
         return text
 
     def vector(self, parts: Sequence[Expr]) -> str:
-        """A list attribute of the right side, bound likewise."""
+        """Return a list attribute of the right side, bound in the body like any other."""
         for leaf in (leaf for part in parts for leaf in literal_sizes(part)):
             self._demand_literal(leaf)
         return self._variable(vector_of([self.value(part) for part in parts]))
 
     def kind(self, expression: Expr) -> str:
-        """The kind of attribute that an expression computes."""
+        """Return the kind of attribute that an expression computes."""
         match expression.kind:
             case "literal":
                 value = expression.args[0]
@@ -185,7 +187,7 @@ class Expressions:
         return not all(map(self._is_literal, _everything(expression)))
 
     def _code(self, operator: str, left: str, right: str) -> str:
-        """A sum or product of what may be codes of symbolic sizes; the same of literals."""
+        """Return a sum or product of the codes of sizes, which are symbolic or literal."""
         if operator == "+":
             return plus(left, right)
         key = f"(* {left} {right})"
@@ -195,14 +197,18 @@ class Expressions:
         return self._bound[key]
 
     def _floor(self, above: Expr, below: Expr) -> str:
-        """The engine's division truncates; it is exact once the modulus is taken off."""
+        """Return a floor quotient; truncation is exact once the modulus is subtracted."""
         left, right = (self._variable(self.value(side)) for side in (above, below))
         return f"(/ (- {left} (% (+ (% {left} {right}) {right}) {right})) {right})"
 
     def _number(self, text: str, args: Sequence[Expr], operands: Sequence[str]) -> str:
-        """A computed float: a number, and finite unless an operand is infinite."""
+        """Bind a computed float and require that it is valid.
+
+        It must not be NaN, and it must be finite unless an operand is infinite.
+        """
         name = self._variable(text)
-        # 0 for what is infinite, since the lesser of anything and no number is the former.
+        # The first check is 0 for a finite result and NaN for an infinite one, the others are 0 for
+        # an infinite operand; a minimum with NaN is the other number.
         checks = [f"(- {name} {name})"] + [
             f"(/ 1.0 (+ 1.0 (abs {operand})))"
             for arg, operand in zip(args, operands, strict=True)
@@ -216,7 +222,7 @@ class Expressions:
         return name
 
     def _demand_literal(self, leaf: Expr) -> None:
-        """Demand that an extent, a list element or an attribute is not a symbol."""
+        """Require that an extent, a list element or an attribute is not symbolic."""
         kind = self.kind(leaf)
         if self._is_literal(leaf):
             return
@@ -230,7 +236,7 @@ class Expressions:
             self._body.append(f"(= 0 (/ {size} {LITERAL}))")
 
     def _is_literal(self, leaf: Expr) -> bool:
-        """Whether an extent, a list element or an attribute is known to be not a symbol."""
+        """Return whether an extent, a list element or an attribute is known to be literal."""
         base = leaf.args[0] if leaf.kind == "item" else leaf
         if isinstance(base, Expr) and base.kind == "attr" and self._text(base) in self._literal:
             return True
@@ -268,7 +274,7 @@ class Expressions:
         kind = "float" if is_approximate or "float" in kinds else self.kind(left)
         is_product = left.kind == "*" and self._may_be_symbolic(left)
         if is_product and condition.kind == "==" and right.kind == "literal" and not right.args[0]:
-            # A product is 0 where a factor is, and a difference of codes where they are equal.
+            # A product is 0 if a factor is, and a difference of codes is 0 if they are equal.
             sizes = [f"(abs {self.value(factor)})" for factor in _factors(left)]
             self._body.append(f"(= 0 {reduce(lambda a, b: f'(min {a} {b})', sizes)})")
             return
@@ -296,7 +302,7 @@ def _factors(expression: Expr) -> Iterator[Expr]:
 
 
 def _subtracts(expression: Expr) -> bool:
-    """Whether a difference may leave the residues, so that sides are equal if congruent."""
+    """Return whether a difference may leave the residues, so that congruence decides equality."""
     below = expression.args if expression.kind in ("+", "-", "*") else ()
     return expression.kind == "-" or any(map(_subtracts, below))
 
@@ -310,5 +316,5 @@ def _is_number(text: str) -> bool:
 
 
 def _everything(expression: Expr) -> tuple[Expr, ...]:
-    """All sizes below an expression that becomes a float."""
+    """Return all sizes in an expression that becomes a float."""
     return literal_sizes(Expr("real", (expression,)))

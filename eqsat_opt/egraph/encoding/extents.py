@@ -1,8 +1,9 @@
-"""Extents as integers of the engine: how they are coded, and arithmetic on codes.
+"""Extents as integers of the engine: their encoding, and arithmetic on codes.
 
-A literal stands for itself. A symbolic extent is a residue modulo the prime ``MODULUS``, far from
-every literal: adding or subtracting a literal never makes one of it. The engine's own arithmetic is
-checked (an overflow is no match), so products of codes are computed in pieces of 31 bits.
+A literal is its own code. The code of a symbolic extent is a residue modulo the prime ``MODULUS``,
+so far from all literals that adding or subtracting a literal never gives one. The engine's own
+arithmetic is checked (an overflow is no match), so products of codes are computed in pieces of 31
+bits.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ _PIECE = 31
 
 
 def is_literal(code: str) -> list[str]:
-    """Facts: a code is a literal extent."""
+    """Return facts that a code is a literal extent."""
     return [f"(<= 0 {code})", f"(< {code} {LITERALS})"]
 
 
 def plus(left: str, right: str) -> str:
-    """The code of a sum."""
+    """Return an expression for the code of a sum."""
     return f"(% (+ {left} {right}) {MODULUS})"
 
 
 def minus(left: str, right: str) -> str:
-    """The code of a difference."""
+    """Return an expression for the code of a difference."""
     return f"(% (+ (- {left} {right}) {MODULUS}) {MODULUS})"
 
 
 def congruent(left: str, right: str) -> str:
-    """An expression that is 0 where two results of arithmetic are equal, negative ones too."""
+    """Return an expression that is 0 if two results of arithmetic are equal, even if negative."""
     return f"(% (- {left} {right}) {MODULUS})"
 
 
 def times(left: str, right: str, product: str) -> list[str]:
-    """Facts that bind the variable ``product`` to the code of a product; codes may be negative.
+    """Return facts that bind ``product`` to the code of a product; codes may be negative.
 
     With a = 2³¹h + l and b = 2³¹i + k, the product is 2⁶²hi + 2³¹m + lk for m = hk + li, and 2⁶¹ is
-    1. No partial result exceeds 2⁶³.
+    congruent to 1. No partial result exceeds 2⁶³.
     """
     high, low, other_high, other_low, middle = (f"{product}{part}" for part in "hlikm")
     mask, rest = (1 << _PIECE) - 1, (1 << (61 - _PIECE)) - 1
@@ -69,8 +70,8 @@ class ExtentCodes:
     """The codes of one model's extents.
 
     Attributes:
-        codes: what is not a small literal, to its code.
-        extents: the same the other way round.
+        codes: code of each extent that is not a small literal.
+        extents: extent of each of these codes.
     """
 
     codes: Mapping[Dim, int]
@@ -78,7 +79,7 @@ class ExtentCodes:
 
     @classmethod
     def of(cls, terms: Iterable[TermNode]) -> ExtentCodes:
-        """Codes of all extents in ``terms``: different ones, and none near a literal.
+        """Assign distinct codes to all extents in ``terms``, symbolic ones far from literals.
 
         Raises:
             SaturationError: no salt gives such codes.
@@ -99,11 +100,11 @@ class ExtentCodes:
         )
 
     def encode(self, extent: Dim) -> int:
-        """The code of an extent of the model."""
+        """Return the code of an extent of the model."""
         return self.codes[extent] if extent in self.codes else encode_dim(extent)
 
     def decode(self, code: int) -> Dim | None:
-        """An extent by its code; ``None`` if it is not a literal and none of the model's."""
+        """Return the extent of a code; ``None`` if it is neither literal nor one of the model's."""
         extent = self.extents.get(code)
         return code if extent is None and -LITERALS < code < LITERALS else extent
 
@@ -112,7 +113,7 @@ def _vectors(terms: Iterable[TermNode]) -> Iterable[tuple[Any, ...]]:
     for term in terms:
         if isinstance(term.type, TensorType):
             yield term.type.shape
-            yield (prod(term.type.shape[:-1], start=1),)  # rows, as products of matrices stack them
+            yield (prod(term.type.shape[:-1], start=1),)  # rows of stacked matrix products
         for _, value in term.attrs:
             if isinstance(value, tuple):
                 yield value
@@ -121,5 +122,5 @@ def _vectors(terms: Iterable[TermNode]) -> Iterable[tuple[Any, ...]]:
 
 
 def _is_apart(extent: Dim, code: int) -> bool:
-    """Whether a code plus or minus any literal stays above all literals and below the modulus."""
+    """Return whether a code plus or minus any literal is between literals and the modulus."""
     return isinstance(extent, int) or 2 * LITERALS <= code <= MODULUS - LITERALS

@@ -1,11 +1,11 @@
 """The representation of operators in the e-graph.
 
 * An operator that some rule mentions has a constructor of its own, with its attributes as columns.
-* Any elementwise unary function is ``(Map "name|attributes" x)``, so one rule serves them all;
-  unless a rule leaves its attributes open, which makes them columns. ``on-integers`` has the names
-  of those that are not for floats only.
-* Everything else, opaque nodes included, is ``(Node_k "key" x1 … xk)``: equal keys and operands are
-  equal nodes, and an opaque node's key is unique, so two of them never merge.
+* Any elementwise unary function is ``(Map "name|attributes" x)``, so that one rule covers all of
+  them, unless a rule leaves its attributes open, which makes them columns. ``on-integers`` lists
+  the functions that are not only for floats.
+* All other operators, opaque nodes included, are ``(Node_k "key" x1 … xk)``: equal keys and
+  operands are equal nodes, and an opaque node's key is unique, so two of them never merge.
 * ``(Leaf i)`` is a graph input or a constant, ``(Out i t)`` an output of an opaque node, ``(Orig
   i)`` names the class of the i-th loaded term.
 """
@@ -32,8 +32,10 @@ _TYPED_IN_MODELS = frozenset({
     "Add", "Sub", "Mul", "Div", "MatMul", "Conv", "Concat", "Slice", "Transpose", "Reshape", "Pad",
     "Scalar", "IdentityKernel",
 })  # fmt: skip
-"""Operators of a model that have a constructor even if no rule names them: what the e-graph makes
-of constants by them is known to be constant."""
+"""Operators that have a constructor if the model has them, even if no rule names them.
+
+Their results on constants are therefore known to be constant.
+"""
 
 
 def _node(operands: int) -> str:
@@ -41,36 +43,42 @@ def _node(operands: int) -> str:
 
 
 _ARITY = {"Conv": 2, "Concat": 2}
-"""Operands in the e-graph where the registry allows several counts."""
+"""Number of operands in the e-graph of operators for which the registry allows several counts."""
 
 
 def _has_columns(term: Apply) -> bool:
-    """An elementwise function has columns only where a rule leaves its attributes open."""
+    """Return whether the attributes of a term are columns.
+
+    Those of an elementwise function are columns only if a rule leaves them open.
+    """
     if term.op == MAP or term.op not in FUNCTIONS:
         return term.op != MAP
     return any(not isinstance(v, Expr) or v.kind != "literal" for v in term.attrs.values())
 
 
 def key_of(op: str, attrs: Attrs) -> str:
-    """The text that identifies an operator and its attributes."""
+    """Return the text that identifies an operator and its attributes."""
     return "|".join([op, *(f"{k}={v!r}" for k, v in attrs)])
 
 
 def want_table(roots: int) -> str:
-    """The table of wanted unions of rules with that many roots: pairs, then the rule's number."""
+    """Return the name of the table of requested unions for rules with that many roots.
+
+    Its columns are the pairs to be united, then the rule's number.
+    """
     return "want" if roots == 1 else f"want_{roots}"
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Which constructors an e-graph has; few, since the engine pays for each at every step.
+    """The constructors of an e-graph, few because the engine pays for each at every step.
 
     Attributes:
         typed: operators with a constructor of their own, in order.
         generic: numbers of operands that generic nodes have, in order.
         roots: numbers of roots that rules have, in order.
-        exact: whether every bit counts. Then rules about any function, which move elements, read
-            only what ``rounds-alike`` lists.
+        exact: whether results must be equal bit for bit. If so, rules that move elements and match
+            an arbitrary function match only those in ``rounds-alike``.
     """
 
     typed: tuple[str, ...]
@@ -82,7 +90,7 @@ class Schema:
     def of(
         cls, rules: Iterable[Rule], held: Iterable[tuple[str, int]], *, exact: bool = False
     ) -> Schema:
-        """The schema for ``rules`` and for terms of ``held``: operators with operand counts."""
+        """Return the schema for ``rules`` and for the operators with operand counts in ``held``."""
         held, rules = set(held), tuple(rules)
         mentioned = {
             term.op for rule in rules for term in applied(rule.roots) if _has_columns(term)
@@ -94,7 +102,7 @@ class Schema:
         return replace(schema, generic=tuple(sorted(generic)))
 
     def constructor(self, op: str, operands: int) -> str:
-        """The constructor of a term, given its operator and number of operands."""
+        """Return the constructor of a term, given its operator and number of operands."""
         if op in (LEAF, OUT):
             return op
         if self.is_function(op):
@@ -104,23 +112,23 @@ class Schema:
         return _node(operands)
 
     def is_function(self, op: str) -> bool:
-        """Whether ``op`` stands as ``(Map "name|attributes" x)``."""
+        """Return whether ``op`` is represented as ``(Map "name|attributes" x)``."""
         return op in FUNCTIONS and op not in self.typed
 
     def arity(self, op: str) -> int:
-        """Number of operands of a typed operator."""
+        """Return the number of operands of a typed operator."""
         return _ARITY.get(op, OPS[op].arity[1])
 
     def attr_kinds(self, op: str) -> list[tuple[str, str]]:
-        """Attribute names and kinds of a typed operator, in column order."""
+        """Return attribute names and kinds of a typed operator, in column order."""
         return sorted(OPS[op].attrs.items())
 
     def columns(self, op: str) -> list[str]:
-        """Sorts of a typed constructor's columns: operands, then attributes."""
+        """Return sorts of a typed constructor's columns: operands, then attributes."""
         return ["T"] * self.arity(op) + [SORTS[kind] for _, kind in self.attr_kinds(op)]
 
     def constructors(self) -> dict[str, list[str]]:
-        """Every constructor of e-nodes with its columns."""
+        """Return every constructor of e-nodes with its columns."""
         table = {op: self.columns(op) for op in self.typed}
         table["Map"] = ["String", "T"]
         for arity in self.generic:
@@ -130,7 +138,7 @@ class Schema:
         return table
 
     def enodes(self, sizes: Mapping[str, int]) -> int:
-        """The number of e-nodes, given the number of rows of every table."""
+        """Return the number of e-nodes, given the number of rows of every table."""
         return sum(sizes.get(name, 0) for name in self._names)
 
     @cached_property
@@ -138,13 +146,13 @@ class Schema:
         return tuple(self.constructors())
 
     def declarations(self) -> list[str]:
-        """The commands that declare sorts, tables and rulesets."""
+        """Return the commands that declare sorts, tables and rulesets."""
         commands = [
             "(sort T)",
             "(sort Ints (Vec i64))",
             "(constructor Orig (i64) T :unextractable)",
-            # No merge function: uniting tensors of different type is an error, which checks every
-            # rule for free.
+            # Without a merge function it is an error to unite tensors of different types, which
+            # checks every rule at no cost.
             "(function shape (T) Ints :no-merge)",
             "(function dtype (T) String :no-merge)",
             "(relation is-float (String))",
@@ -159,7 +167,7 @@ class Schema:
             "(relation const (T))",
             *(f"(relation {want_table(n)} ({'T T ' * n}i64))" for n in self.roots),
             "(function now () i64 :merge (max old new))",
-            "(sort Clock (UnstableFn () i64))",  # As what rules call ``now``.
+            "(sort Clock (UnstableFn () i64))",  # the sort of ``now`` when rules call it
             "(relation broadcast-demand (Ints Ints))",
             "(function broadcast (Ints Ints) Ints :no-merge)",
             "(relation batched (T String Ints Ints i64 i64))",

@@ -1,9 +1,9 @@
 """Typing rules of new e-nodes, in the engine's language.
 
-The types of the model's own values are loaded as facts; these rules only shape what rewrites add. A
-term that does not type gets no shape, so it is never united with anything: the right side of an
-equation must type, and its type must equal that of the left. All arithmetic stands in rule bodies,
-where an overflow or a bad index means "no match" instead of a failure.
+The types of the model's own values are loaded as facts; these rules only type the e-nodes that
+rewrites add. An ill-typed term gets no shape, so it is never united with anything: the right side
+of an equation must be typed, and its type must equal that of the left. All arithmetic is in rule
+bodies, where an overflow or a bad index means "no match" instead of a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eqsat_opt.ir.values.types import TensorType
 __all__ = ["SETTLED", "is_typed", "on_integers", "typing_rules"]
 
 SETTLED = "(saturate (saturate (run typing)) (run commit))"
-"""A schedule: type what is new, then unite what has equal types, until nothing moves."""
+"""A schedule: type new e-nodes, then unite requested pairs of equal type, until nothing changes."""
 
 _BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("moving")
 _NO_STRING = '(!= t "string")'
@@ -96,7 +96,7 @@ def _matmul_rules() -> list[str]:
         " (= c (vec-pop (vec-pop a))) (= d (vec-pop (vec-pop b))))"
         " ((broadcast-demand c d) (batched r t c d m p))"
         ' :ruleset typing :name "type-MatMul-demand")',
-        # By way of a table, so that a new answer finds the products that wait for it at once.
+        # The table leads from a new broadcast shape directly to the products that wait for it.
         typing_rule(
             "MatMul-batched",
             "(batched r t c d m p) (= e (broadcast c d)) (= s (vec-push (vec-push e m) p))",
@@ -119,7 +119,7 @@ def _transpose_rules() -> list[str]:
 
 
 def _literal_rules(name: str, body: str, shape: str, extra: str = "") -> list[str]:
-    """For a literal ``v`` that is one of the numbers of an element type ``t``."""
+    """Return typing rules for a literal ``v`` that is a number of an element type ``t``."""
     whole = "(whole-range t low end) (<= low v) (< v end) (= v (to-f64 (to-i64 v)))"
     return [
         typing_rule(f"{name}-float", f"{body} {_FLOAT}", shape, extra=extra),
@@ -136,7 +136,7 @@ def _pad_rules() -> list[str]:
         )
         for i in range(rank):
             pads = f"(+ (vec-get p {i}) (vec-get p {i + rank}))"
-            # Padding may remove, but never everything; what is unknown may be encoded below 0.
+            # Padding may remove elements, but never all; an unknown extent may be encoded below 0.
             is_some = f"(or (bool-> d{i} 0) (bool-< d{i} {-LITERAL}))"
             body += f" (= d{i} (+ (vec-get a {i}) {pads})) (guard {is_some})"
         sizes = " ".join(f"d{i}" for i in range(rank))
@@ -179,7 +179,7 @@ def _reshape_rules() -> list[str]:
 
 
 def _axes(count: int) -> str:
-    """The axes ``x`` of shape ``a``: that many, each there, none twice."""
+    """Return facts that ``x`` has that many distinct axes, all valid for the shape ``a``."""
     axes = [f"(vec-get x {i})" for i in range(count)]
     present = [f"(>= {axis} 0) (< {axis} (vec-length a))" for axis in axes]
     distinct = [f"(!= {one} {other})" for one, other in combinations(axes, 2)]
@@ -187,7 +187,10 @@ def _axes(count: int) -> str:
 
 
 def _reduce_rules(op: Op) -> list[str]:
-    """Reductions that keep their axes, up to three of them; nothing has no greatest element."""
+    """Return the rules of a reduction over up to three axes, which it keeps.
+
+    A greatest or least element exists only where the reduced extents are not 0.
+    """
     rules = []
     for count in (1, 2, 3):
         shape = "a"
@@ -202,14 +205,14 @@ def _reduce_rules(op: Op) -> list[str]:
 
 
 def _along_rules(op: Op) -> list[str]:
-    """Operators along up to four axes whose result has the type of their operand, a float."""
+    """Return the rules of an operator along up to four axes with the type of its float operand."""
     columns = " ".join("x" if key == "axes" else key[0] for key in sorted(op.attrs))
     body = f"(= r ({op.name} y {columns})) (= a (shape y)) (= t (dtype y)) {_FLOAT}"
     return [typing_rule(f"{op.name}-{n}", f"{body} {_axes(n)}", "a") for n in (1, 2, 3, 4)]
 
 
 def _trailing_rules(op: Op) -> list[str]:
-    """Parameters are vectors along the last axis, which is the one that is normalised."""
+    """Return the rule of a normalisation along the last axis, with vectors as parameters."""
     parameters = ("g", "b")[: op.arity[1] - 1]
     body = (
         f"(= r ({op.name} x {' '.join(parameters)} i e)) (= a (shape x)) (= t (dtype x)) {_FLOAT}"
@@ -236,7 +239,7 @@ def _attention_types(op: str, mask: str) -> list[str]:
         " (= (vec-get a 0) (vec-get d 0)) (= (vec-get a 3) (vec-get b 3))"
         " (= (vec-get b 1) (vec-get d 1)) (= (vec-get b 2) (vec-get d 2))"
         " (= h (vec-get a 1)) (= g (vec-get b 1)) (= 0 (% h g))"
-        # A symbolic number of heads cannot be divided: then there must be as many of the keys.
+        # A symbolic number of heads cannot be divided, so the keys must then have as many.
         f" (= 0 (* (- h g) (/ h {LITERAL})))"
     )
     result = "(vec-set a 3 (vec-get d 3))"
@@ -251,10 +254,10 @@ def _attention_types(op: str, mask: str) -> list[str]:
     ]
 
 
-# These stand by hand, as do Concat, Slice and Repeat among the single ones: what an index function
-# tells has a signature for each rank and axis, which is 45 rules for Slice in place of one and 40
-# to 50 ms at start; lists among attributes, operands that broadcast, or more than two operands have
-# none. A rule here matches vectors of any length.
+# These rules are written by hand, as are those of Concat, Slice and Repeat above. Rules derived
+# from an index function are one for each rank and axis: 45 rules for Slice in place of one, and 40
+# to 50 ms at start. None are derived for list attributes, operands that broadcast, or more than two
+# operands. A rule written by hand matches vectors of any length.
 _GROUPS: dict[str, Callable[[], list[str]]] = {
     "Expand": _expand_rules,
     "Attention": partial(_attention_types, "Attention", ""),
@@ -275,7 +278,7 @@ _BY_TRAIT: dict[Trait, Callable[[Op], list[str]]] = {
 
 @lru_cache
 def _rules_of(name: str) -> Sequence[str]:
-    """The typing rules of an operator; empty if it has none."""
+    """Return the typing rules of an operator; empty if it has none."""
     if name in _SINGLE:
         return [_SINGLE[name]]
     if name in _GROUPS:
@@ -292,13 +295,13 @@ def _rules_of(name: str) -> Sequence[str]:
 
 
 def is_typed(op: str) -> bool:
-    """Whether an operator may stand on the right side of a rule."""
+    """Return whether an operator may be used on the right side of a rule."""
     return bool(_rules_of(op))
 
 
 @lru_cache
 def on_integers(op: str) -> bool:
-    """Whether an elementwise function is defined on what is not a float, too."""
+    """Return whether an elementwise function is defined on integers too."""
     try:
         get_op(op).type_fn([TensorType("int64", ())], {})
     except IllTyped:
@@ -307,7 +310,7 @@ def on_integers(op: str) -> bool:
 
 
 def _map_rules() -> list[str]:
-    """Elementwise functions, by name; ``on-integers`` lists those that are not of floats only."""
+    """Return the rules of elementwise functions, on all types for those in ``on-integers``."""
     body = "(= r (Map f x)) (= a (shape x)) (= t (dtype x))"
     return [
         typing_rule("Map", f"{body} {_FLOAT}", "a"),
@@ -316,7 +319,10 @@ def _map_rules() -> list[str]:
 
 
 def _commit(roots: int) -> str:
-    """The unions of one match are granted together: a rule says that all its equations hold."""
+    """Return the rule that performs all unions of one match together.
+
+    A match asserts that all equations of its rule hold.
+    """
     body, head, pairs = "", "", ""
     for i in range(roots):
         a, b, s, t = (f"{name}{i}" for name in "abst")
@@ -345,7 +351,7 @@ def _const_rules(schema: Schema) -> list[str]:
 
 
 def typing_rules(schema: Schema) -> list[str]:
-    """All commands of the rulesets ``typing`` and ``commit``."""
+    """Return all commands of the rulesets ``typing`` and ``commit``."""
     rules = _map_rules()
     for op in schema.typed:
         rules += _rules_of(op)

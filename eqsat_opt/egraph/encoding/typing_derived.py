@@ -1,9 +1,9 @@
 """Typing rules that follow from an operator's definition: its index function and type function.
 
-The index function says which ranks operands have, which equations their extents meet and what the
-extents of the result are; the type function, tried on tensors of few elements, which element types
-go with which. Sums and products are those of codes, so they hold of symbolic extents too; quotients
-and comparisons are of literals alone.
+The index function gives the ranks of the operands, the equations between their extents and the
+extents of the result; the type function, tried on tensors of few elements, gives the valid
+combinations of element types. Sums and products are those of codes, so they hold for symbolic
+extents too; quotients and comparisons require literals.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ __all__ = ["derived_rules"]
 _SIZES = (1, 2, 3, 4)
 """Extents and attributes at which element types are tried."""
 _MOST = 2
-"""Operands; of more the ranks that go together are too many to have a rule each."""
+"""Greatest number of operands; for more, there are too many combinations of ranks for a rule
+each."""
 _FEW = 32
-"""Rules of an operator; of one with more, empty operands get no type: to try them takes long."""
+"""Greatest number of rules of an operator whose empty operands are typed; trying more takes
+long."""
 
 
 @cache
 def derived_rules(name: str) -> tuple[str, ...]:
-    """The typing rules of an operator.
+    """Return the typing rules of an operator.
 
-    Empty where its index function does not tell: it has lists among its attributes or, beside
-    operands, an element type; or operands that broadcast, or many of them.
+    They are empty where the index function does not determine them: the operator has lists among
+    its attributes, or an element type beside operands; or operands that broadcast, or many of them.
     """
     op = get_op(name)
     few = op.arity[0] == op.arity[1] <= _MOST
@@ -53,7 +55,7 @@ def derived_rules(name: str) -> tuple[str, ...]:
 
 
 def _outputs(op: Op, said: Sequence[Signature]) -> Iterator[tuple[str, Sequence[Signature]]]:
-    """What the rules of each output are called, and what the index function says of it."""
+    """Yield the rule name and the signatures of each output."""
     if op.outputs == 1:
         yield op.name, said
         return
@@ -80,7 +82,7 @@ def _table(name: str) -> str:
 
 
 def _keeps_shapes(op: Op, said: Sequence[Signature]) -> bool:
-    """Whether the result has the shape of the one operand, at every rank from some one on."""
+    """Return whether the result has the shape of the only operand, at all ranks from a lowest."""
     if op.arity != (1, 1) or any(s.premises or s.operands != (s.result,) for s in said):
         return False
     ranks = [len(one.result) for one in said]
@@ -109,12 +111,12 @@ def _text(dtype: str) -> str:
 
 
 def _element_type_keys(op: Op) -> list[str]:
-    """The attributes that are element types."""
+    """Return the attributes that are element types."""
     return sorted(key for key, kind in op.attrs.items() if kind == "str" and key not in op.choices)
 
 
 def _element_types(op: Op, said: Sequence[Signature]) -> list[tuple[str, ...]]:
-    """Element types of the operands, or else of attributes, with that of the result."""
+    """Return element types of the operands, or else of attributes, with that of the result."""
     keys = _element_type_keys(op)
     for one in said:
         symbols = _symbols(one)
@@ -139,7 +141,7 @@ def _symbols(one: Signature) -> list[Atom]:
 def _instance(
     one: Signature, sizes: Mapping[Atom, int]
 ) -> tuple[list[tuple[int, ...]], dict[str, Any]]:
-    """Shapes and attributes at values of the symbols."""
+    """Return shapes and attributes at values of the symbols."""
 
     def number(value: Any) -> Any:
         return poly_value(value, sizes) if isinstance(value, Poly) else 1.0
@@ -163,9 +165,9 @@ def _typed(
 
 
 def _may_be_empty(op: Op, one: Signature, extent: Poly, dtypes: Sequence[str]) -> bool:
-    """Whether the type function says of an extent of 0 what the index function says.
+    """Return whether type function and index function agree where an extent is 0.
 
-    Index functions speak of operands that are not empty, so this is tried.
+    Index functions describe operands that are not empty, so the type function is tried.
     """
     symbols = _symbols(one)
     for size in _SIZES[:2]:
@@ -181,7 +183,7 @@ def _may_be_empty(op: Op, one: Signature, extent: Poly, dtypes: Sequence[str]) -
 
 
 def _rule(op: Op, name: str, number: int, one: Signature, types: Sequence[str]) -> str:
-    """A rule for operands of some ranks; without ``types`` they are not empty."""
+    """Return a rule for operands of some ranks, not empty ones if there are no ``types``."""
     facts = _Facts()
     named = _element_type_keys(op)
     dtypes = [f"{key}_" for key in named]
@@ -215,7 +217,7 @@ def _column(key: str, value: Any) -> str:
 
 
 class _Facts:
-    """What the body of a rule demands, and the variables that it has computed."""
+    """Facts that the body of a rule requires, and the variables that it has computed."""
 
     def __init__(self) -> None:
         self.body: list[str] = []
@@ -228,7 +230,7 @@ class _Facts:
         return self._known[expression]
 
     def require(self, formula: Formula) -> None:
-        """Demand that it holds."""
+        """Add facts that require the formula to hold."""
         match formula:
             case AllOf(parts):
                 for part in parts:
@@ -243,7 +245,7 @@ class _Facts:
                 raise Unindexed("operands that broadcast")
 
     def code(self, value: Poly) -> str:
-        """The code of an extent."""
+        """Return the code of an extent."""
         total = "0"
         for monomial, coefficient in value.terms:
             product = str(abs(coefficient))
@@ -273,7 +275,7 @@ class _Facts:
         return self._named(f"(/ {above} {below})")
 
     def _number(self, value: Poly) -> str:
-        """A number, of literals."""
+        """Return a number, with facts that require its symbols to be literals."""
         total = "0"
         for monomial, coefficient in value.terms:
             product = str(coefficient)

@@ -8,11 +8,11 @@ from eqsat_opt.ir.ops import Op
 __all__ = ["convolution_rules", "pool_rules", "typing_rule"]
 
 _COLUMNS = {"ceil": "0", "dilations": "di", "kernel": "k", "pads": "pd", "strides": "st"}
-"""Attributes of windows, as the rules call them."""
+"""Variables of the rules for attributes of windows."""
 
 
 def typing_rule(name: str, body: str, shape: str, extra: str = "") -> str:
-    """A rule that gives ``r`` the type of a shape and of the element type ``t``."""
+    """Return a rule that gives ``r`` a shape and the element type ``t``."""
     head = f"(set (shape r) {shape}) (set (dtype r) t) {extra}"
     return f'(rule ({body}) ({head}) :ruleset typing :name "type-{name}")'
 
@@ -22,7 +22,7 @@ def _lengths(axes: int) -> str:
 
 
 def _positions(axis: int, axes: int, kernel: str) -> str:
-    """``h0``, ``h1``, …: how often a window fits along an axis.
+    """Return facts that bind ``h0``, ``h1``, … to the number of window positions along an axis.
 
     ``a`` is the shape of the data; ``st``, ``pd`` and ``di`` are attributes.
     """
@@ -36,17 +36,17 @@ def _positions(axis: int, axes: int, kernel: str) -> str:
         body += f" (= {name} (vec-get {vector} {index})) (<= {least} {name})"
         padded = f"(+ {padded} {name})" if vector == "pd" else padded
     body += f" (= {left} (- {padded} (+ (* {dilation} (- {kernel} 1)) 1))) (<= 0 {left})"
-    # The quotient of a symbolic size is an atom that the engine cannot compute: only stride 1 needs
-    # none.
+    # The quotient of a symbolic size is an atom that the engine cannot compute, so such a size
+    # requires stride 1.
     body += f" (= 0 (* (- {stride} 1) (/ {size} {LITERAL})))"
     return f"{body} (= {positions} (+ (/ {left} {stride}) 1))"
 
 
 def convolution_rules() -> list[str]:
-    """Convolutions along one to three axes."""
+    """Return the rules of convolutions along one to three axes."""
     rules = []
     for axes in (1, 2, 3):
-        # Columns in attribute order: dilations, group, pads, strides.
+        # Columns are in the order of attributes: dilations, group, pads, strides.
         body = (
             "(= r (Conv x w di g pd st)) (= a (shape x)) (= b (shape w))"
             f" (= t (dtype x)) (= t (dtype w)) {_lengths(axes)} (> g 0)"
@@ -64,10 +64,10 @@ def convolution_rules() -> list[str]:
 
 
 def pool_rules(op: Op) -> list[str]:
-    """Pools of images.
+    """Return the rules of a pool of images.
 
-    Ceil mode drops windows by a rule of its own; such pools are typed only where the model itself
-    has them.
+    Ceil mode drops windows by a rule of its own, so such pools are typed only where the model
+    itself has them.
     """
     columns = " ".join(_COLUMNS.get(key, key) for key in sorted(op.attrs))
     body = (

@@ -1,3 +1,3 @@
-"""The engine: egglog's compiled library and what runs commands on it; only this touches egglog."""
+"""The engine: egglog's compiled library and its driver; no other package uses egglog."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The only place that runs the engine: it runs commands, reads sizes and reads tables.
+"""The driver of the engine: the only module that runs commands, reads sizes and reads tables.
 
 Facts about the engine that shape this module (measured on 13.2): a Rust panic surfaces as a
 ``BaseException``; an engine may be used by one thread only.
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "compiled_engine"]
 
 _CHUNK = 400
-"""Characters per call of the parser, if commands are shorter: each expression of a text keeps a
-copy of all of it."""
+"""Greatest number of characters per call of the parser, unless one command is longer.
+
+Each expression of a text keeps a copy of the whole text.
+"""
 _KEPT_ENGINES = 4
-"""Compiled programs that a thread keeps: a few rulebooks times a few sets of operators."""
+"""Number of compiled programs that a thread keeps: a few rulebooks times a few operator sets."""
 
 
 class Engine:
@@ -64,7 +66,7 @@ class Engine:
     def load_table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], action: str
     ) -> list[str]:
-        """Commands that read ``rows`` from a file and run ``action`` on each, as ``a0, a1, …``."""
+        """Write ``rows`` to a file; return commands that run ``action`` on each (``a0 a1 …``)."""
         self._tables += 1
         relation = f"row{self._tables}"
         path = Path(self._folder, f"{relation}.tsv")
@@ -77,11 +79,11 @@ class Engine:
         ]
 
     def sizes(self) -> dict[str, int]:
-        """Function name to number of rows."""
+        """Return the number of rows of each function, by name."""
         return dict(self.run(["(print-size)"])[0].sizes)
 
     def tables(self) -> dict[str, Any]:
-        """Function name to rows; fetched once because each access copies."""
+        """Return the rows of each function, by name; each access copies, so fetch them once."""
         return dict(self._egraph.freeze().functions)
 
     def i64(self, value: Any) -> int:
@@ -101,18 +103,18 @@ class Engine:
         return list(self._egraph.value_to_vec(value))
 
     def push(self) -> None:
-        """Remember the state."""
+        """Save the state."""
         self.run(["(push)"])
 
     def pop(self) -> None:
-        """Return to the state last remembered, and forget the tables read since."""
+        """Restore the state that was saved last, and forget the tables read since."""
         self.run(["(pop)"])
         for path in Path(self._folder).iterdir():
             path.unlink()
         self._tables = 0
 
     def close(self) -> None:
-        """Remove the tables' folder."""
+        """Remove the folder of the tables."""
         self._scratch.close()
 
 
@@ -140,14 +142,14 @@ _held: list[Engine] = []
 
 
 def _hold_engines() -> None:
-    """Before a fork: objects of other threads would be lost with them in the child."""
+    """Hold all engines before a fork: the child would lose objects of other threads."""
     _held[:] = _engines
 
 
 def _forget_engines() -> None:
-    """In the child: the parent's engines wait for threads that did not come along.
+    """Forget the parent's engines in a child: they wait for threads that it does not have.
 
-    Even their end would wait, so they get a reference that nothing takes back.
+    Even their destructors would wait, so each engine gets a reference that is never released.
     """
     global _kept
     for engine in _held:
@@ -163,7 +165,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def compiled_engine(program: Sequence[str]) -> Iterator[Engine]:
-    """An engine that has run ``program`` and nothing else, compiled once per thread.
+    """Yield an engine that has run only ``program``, compiled once per thread.
 
     Changes by the caller are undone afterwards; an engine that failed is not used again.
     """

@@ -1,4 +1,4 @@
-"""The engine's compiled library: quiet in the host's log, and usable again after a fork."""
+"""The engine's compiled library: silent in the application's log, and usable after a fork."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eqsat_opt.errors import SaturationError
 
 __all__ = ["engine_library"]
 
-# It reports every command as INFO. Whoever wants to see that has set a level.
+# The library logs every command as INFO. A user who wants to see that has set a level.
 if (_log := logging.getLogger("egglog")).level == logging.NOTSET:
     _log.setLevel(logging.WARNING)
 
@@ -27,13 +27,13 @@ _forked = False
 
 
 def engine_library() -> Any:
-    """The library; in a forked process a copy of its own.
+    """Return the library; a forked process gets a copy of its own.
 
-    The library starts threads when it is loaded, and waits for them later. A fork takes none of
-    them along, so that the child would wait forever.
+    The library starts threads when it is loaded, and waits for them later. A fork does not copy
+    threads, so the child would wait forever.
 
     Raises:
-        SaturationError: the library is not there, or the copy cannot be made.
+        SaturationError: the library is not installed, or the copy cannot be made.
     """
     global _library
     if _library is None:
@@ -52,7 +52,7 @@ def _path() -> str:
 def _load_copy() -> ModuleType:
     try:
         with Scratch() as folder:
-            # The loader knows a file by its inode: a link would give the old library again.
+            # The loader identifies a file by its inode, so a link would give the old library again.
             return _load_file(shutil.copy(_path(), folder))
     except (OSError, ImportError) as error:
         raise SaturationError(
@@ -62,9 +62,9 @@ def _load_copy() -> ModuleType:
 
 
 def _load_file(path: str) -> ModuleType:
-    """Without the package around it, whose imports take longer than the search of a small model.
+    """Load the library alone: its package's imports take longer than a search of a small model.
 
-    It comes under another name: under its own, the package would not find it missing.
+    The module gets another name: under its own, the package would take it for imported already.
     """
     spec = importlib.util.spec_from_file_location(f"{__package__}.bindings", path)
     assert spec is not None
@@ -76,7 +76,7 @@ def _load_file(path: str) -> ModuleType:
 
 def _forget() -> None:
     global _library, _forked
-    # What a parent never loaded is loaded as in any process.
+    # If the parent never loaded the library, the child loads it like any process.
     loaded = _library is not None or _NAME in sys.modules
     _library, _forked = None, _forked or loaded
 

@@ -1,3 +1,3 @@
-"""From a graph to a loaded e-graph: terms, concatenations of siblings, tables of facts."""
+"""Loading of a graph into an e-graph: terms, concatenations of siblings, tables of facts."""
 
 __all__: list[str] = []

@@ -1,8 +1,9 @@
-"""From a graph to the terms that the e-graph holds.
+"""Lowering of a graph to the terms that the e-graph represents.
 
-What the e-graph does not know as such is decomposed here: a convolution's bias becomes an addition,
-an n-ary concatenation nests to the left, broadcast operands are brought to the rank of their
-partner, and uniform constants become scalar literals, so that one equation meets every spelling.
+Constructs without a representation of their own are decomposed here: a convolution's bias becomes
+an addition, an n-ary concatenation nests to the left, broadcast operands are brought to the rank of
+their partner, and uniform constants become scalar literals, so that one equation matches every
+spelling.
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ class _Lowering:
     # Operands of broadcasting operators -----------------------------------------------------------
 
     def scalar_of(self, term: int) -> float | None:
-        """The value of a small uniform constant."""
+        """Return the value of a small uniform constant; ``None`` for any other term."""
         handle = self.lowered_constant(term)
         return None if handle is None else uniform_value(handle)
 
     def reshaped(self, term: int, shape: tuple[Dim, ...]) -> int:
-        """The operand with leading axes of size 1, as a constant of its own where it is one."""
+        """Return the operand with leading axes of size 1; a constant gives another constant."""
         type_ = self.terms[term].type
         assert isinstance(type_, TensorType)
         if type_.shape == shape:
@@ -118,7 +119,8 @@ class _Lowering:
                 and other.shape == result.shape
                 and self.scalar_of(children[1 - i]) is None
             ):
-                # The operand's own type: a power of integers may have a float exponent.
+                # The scalar has the operand's own type: a power of integers may have a float
+                # exponent.
                 aligned.append(self.apply("Scalar", [], value=value, dtype=type_.dtype))
                 continue
             missing = max(ranks) - type_.rank
@@ -128,7 +130,7 @@ class _Lowering:
         return aligned
 
     def with_literals(self, node: Node, children: list[int]) -> list[int]:
-        """Operands of ``Where``: uniform constants as scalars, if the result keeps its type."""
+        """Return operands of ``Where``; uniform constants become scalars if the type is kept."""
         for i in (1, 2):
             type_, value = self.terms[children[i]].type, self.scalar_of(children[i])
             if value is None or not isinstance(type_, TensorType):
@@ -193,7 +195,7 @@ def lower(graph: Graph, *, exact: bool = False) -> Lowered:
     """Decompose ``graph`` into terms; equal terms become one.
 
     Raises:
-        SaturationError: a node does not type.
+        SaturationError: a node is ill-typed.
     """
     state = _Lowering(graph)
     for name in graph.inputs:

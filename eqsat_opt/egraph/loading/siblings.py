@@ -1,9 +1,9 @@
-"""Sibling concatenation: how operators that share an operand merge without two-root rules.
+"""Sibling concatenation: operators that share an operand merge without two-root rules.
 
-Merging every subset of a group of siblings is what makes two-root rules blow up.
-Instead the loader adds, for chosen runs of siblings, their concatenation ``k`` and the true
-equations ``x_i = k[lo_i:hi_i]``. The slice laws of the book then derive ``f(x_i) =
-f(k)[lo_i:hi_i]``, so growth is linear in the number of runs.
+Two-root rules blow up because they merge every subset of a group of siblings. Instead the loader
+adds, for chosen runs of siblings, their concatenation ``k`` and the valid equations ``x_i =
+k[lo_i:hi_i]``. The slice laws of the rulebook then derive ``f(x_i) = f(k)[lo_i:hi_i]``, so growth
+is linear in the number of runs.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from eqsat_opt.rules.term import Apply
 __all__ = ["NO_SEEDS", "SEED_RULE", "Seeder", "Seeds", "sibling_seeds"]
 
 SEED_RULE = "siblings/concat"
-"""Name under which the e-nodes made here appear."""
+"""Rule name under which the e-nodes made here appear."""
 
 _ALL_RUNS = 4
-"""Groups up to this size get every contiguous run, larger ones only the whole group."""
+"""Greatest size of groups of which every contiguous run is added; of larger ones, only the
+whole."""
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """Terms beside the model's own, numbered after them; which are equal; which are constant."""
+    """Terms added to a model and numbered after its own; the equal pairs and constants of them."""
 
     terms: tuple[TermNode, ...]
     equal: tuple[tuple[int, int], ...]
@@ -43,14 +44,14 @@ NO_SEEDS = Seeds((), ())
 
 @dataclass
 class Seeder:
-    """Collects terms beside those of a model, each once.
+    """Collector of terms that are added to those of a model, each once.
 
     Attributes:
         lowered: the model.
-        terms: numbered after the model's.
-        index: operator, operands and attributes of each to its number.
-        equal: pairs of terms.
-        constant: those that are known at compile time.
+        terms: the added terms, numbered after the model's.
+        index: number of each by operator, operands and attributes.
+        equal: pairs of equal terms.
+        constant: terms that are known at compile time.
     """
 
     lowered: Lowered
@@ -61,24 +62,24 @@ class Seeder:
 
     @property
     def seeds(self) -> Seeds:
-        """All of it."""
+        """All terms and equations so far."""
         return Seeds(tuple(self.terms), tuple(self.equal), frozenset(self.constant))
 
     def is_constant(self, term: int) -> bool:
-        """Whether a term is known at compile time."""
+        """Return whether a term is known at compile time."""
         if term < len(self.lowered.terms):
             return self.lowered.constant(term) is not None
         return term in self.constant
 
     def type(self, term: int) -> TensorType:
-        """Of a term that is a tensor."""
+        """Return the type of a term that is a tensor."""
         own = len(self.lowered.terms)
         node = self.lowered.terms[term] if term < own else self.terms[term - own]
         assert isinstance(node.type, TensorType)
         return node.type
 
     def apply(self, op: str, children: Sequence[int], **attrs: Any) -> int:
-        """The number of an operator on terms.
+        """Add an operator on terms, unless it is there, and return its number.
 
         Raises:
             IllTyped: it is not defined on them.
@@ -93,10 +94,10 @@ class Seeder:
         return self.index[key]
 
     def run(self, members: Sequence[int], axis: int) -> None:
-        """The concatenation of ``members`` as one node, and each of them as its slice.
+        """Add the concatenation of ``members`` as one node, and each of them as its slice.
 
-        Nested, it would hold every prefix too, and the slice laws would derive each member from
-        each prefix.
+        A nested concatenation would contain every prefix too, and the slice laws would derive each
+        member from each prefix.
         """
         whole = self.apply("Concat", members, axis=axis)
         start = 0
@@ -119,7 +120,7 @@ class Seeder:
                 self.run(group[start:end], axis)
 
     def is_apart(self, group: Sequence[int]) -> bool:
-        """Whether the members are slices of one tensor already, which is then the concatenation."""
+        """Return whether the members are slices of one tensor, which is their concatenation."""
         own = self.lowered.terms
         sources = {
             own[g].children if g < len(own) and own[g].op == "Slice" else (-1, g) for g in group
@@ -127,9 +128,9 @@ class Seeder:
         return len(sources) == 1
 
     def stackable(self, group: Sequence[int], axis: int) -> bool:
-        """Whether all types agree but for the extent along ``axis``, which is a positive number.
+        """Return whether all types agree, except for a positive literal extent along ``axis``.
 
-        What is empty along ``axis`` is not a slice.
+        A member that is empty along ``axis`` cannot be a slice.
         """
         types = [self.type(g) for g in group]
         if len(group) < 2 or not all(0 <= axis < t.rank for t in types):
@@ -144,7 +145,7 @@ def _unique(items: Iterable[int]) -> tuple[int, ...]:
 
 
 def _weight_groups(lowered: Lowered) -> dict[tuple[str, Attrs, tuple[int, ...]], None]:
-    """Groups of weights that meet the same data in the same operator."""
+    """Return groups of weights that the same operator applies to the same data."""
     groups: dict[tuple[int, str, Attrs, object], list[int]] = defaultdict(list)
     for term in lowered.terms:
         if term.op not in ("MatMul", "Conv") or lowered.constant(term.children[1]) is None:
@@ -162,7 +163,10 @@ def _weight_groups(lowered: Lowered) -> dict[tuple[str, Attrs, tuple[int, ...]],
 
 
 def _bias_groups(lowered: Lowered, weights: Sequence[int]) -> list[tuple[int, ...]]:
-    """Constants added to the products with ``weights``, in order, where every product has one."""
+    """Return the constants added to the products with ``weights``, where each product has one.
+
+    Each group is in the order of the weights.
+    """
     added: dict[int, dict[int, int]] = defaultdict(dict)
     wanted = set(weights)
     product = {
@@ -184,7 +188,7 @@ def _bias_groups(lowered: Lowered, weights: Sequence[int]) -> list[tuple[int, ..
 
 
 def _step_groups(lowered: Lowered) -> list[tuple[int, ...]]:
-    """Groups of data that meet the same weight and do not depend on each other's products with it.
+    """Return groups of independent data that are multiplied by the same weight.
 
     Values are grouped by the number of products with that weight on the longest path to them: of
     two values with equal numbers, neither is computed from a product of the other.
@@ -210,11 +214,11 @@ def _step_groups(lowered: Lowered) -> list[tuple[int, ...]]:
 
 
 _SMALL_KERNELS = ((1, 1), (1, 3), (3, 1), (3, 3))
-"""Kernels that are worth a border of zeros, so that they merge with each other."""
+"""Kernel extents that are worth padding with zeros, so that such kernels merge with each other."""
 
 
 def _mixed_kernels(seeder: Seeder) -> None:
-    """Small filters of several extents on the same data: padded, so that a run covers all."""
+    """Add runs of small filters of several extents on the same data, padded to one extent."""
     lowered = seeder.lowered
     by_data: dict[tuple[int, object], dict[int, tuple[int, int]]] = defaultdict(dict)
     for term in lowered.terms:
@@ -242,7 +246,7 @@ def _mixed_kernels(seeder: Seeder) -> None:
 
 
 def sibling_seeds(lowered: Lowered, rules: Sequence[Rule]) -> Seeds:
-    """The terms and equations that the loader adds to the model, for the rules that will run."""
+    """Return the terms and equations to add to the model, for the rules that will run."""
     if not rules:
         return NO_SEEDS
     seeder = Seeder(lowered)
@@ -261,9 +265,10 @@ def sibling_seeds(lowered: Lowered, rules: Sequence[Rule]) -> Seeds:
 
 
 def _takes_padded(rule: Rule) -> bool:
-    """Whether a rule lets operators use padded constants that the graph holds besides.
+    """Return whether a rule lets operators use padded constants in place of the original ones.
 
-    Without one, only the largest of several kernels would merge, with zeros that nobody reads.
+    Without such a rule, only the largest of several kernels would merge, with zeros that no
+    operator reads.
     """
     pads = [isinstance(root, Apply) and root.op == "Pad" for root in rule.lhs]
     return any(pads) and not all(pads)

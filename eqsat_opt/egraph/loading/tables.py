@@ -1,4 +1,4 @@
-"""Loading terms as tables: one file and one rule per signature, far faster than text.
+"""Loading of terms as tables: one file and one rule per signature, far faster than text.
 
 Terms have the same signature if their rows have the same columns and need the same commands.
 """
@@ -24,7 +24,10 @@ __all__ = ["generic_key", "load"]
 
 
 def generic_key(term: TermNode) -> str:
-    """The key of a ``Map`` or ``Node_k`` term; a double quote would end the engine's string."""
+    """Return the key of a ``Map`` or ``Node_k`` term, without double quotes.
+
+    A double quote would end the engine's string.
+    """
     if term.op == OPAQUE:
         return f"{OPAQUE}|{term.attrs[0][1]}"
     return key_of(term.op, term.attrs).replace('"', "'")
@@ -40,18 +43,18 @@ class _Row:
         self.actions: list[str] = []
 
     def column(self, sort: str, value: object) -> str:
-        """The name of a new value."""
+        """Add a value and return its name."""
         self.columns.append(sort)
         self.values.append(value)
         return f"a{len(self.columns) - 1}"
 
     def vector(self, values: Sequence[Dim]) -> str:
-        """An expression for integers."""
+        """Return an expression for a vector of integers."""
         parts = [self.column("i64", self.codes.encode(value)) for value in values]
         return f"(vec-of {' '.join(parts)})" if parts else "(vec-empty)"
 
     def insert(self, schema: Schema, term: TermNode, by: int) -> None:
-        """The e-node, in the class of its number, and who made it."""
+        """Add actions that insert the e-node into the class of its number and record its rule."""
         children = [f"(Orig {self.column('i64', child)})" for child in term.children]
         name = schema.constructor(term.op, len(children))
         if name in (LEAF, OUT):
@@ -73,17 +76,17 @@ class _Row:
         self.actions += [f"(union (Orig a0) ({name} {text}))", f"(set ({name}_by {text}) {by})"]
 
     def type(self, type_: TensorType) -> None:
-        """Its shape and element type."""
+        """Add actions that set its shape and element type."""
         shape = self.vector(type_.shape)
         dtype = self.column("String", type_.dtype)
         self.actions += [f"(set (shape (Orig a0)) {shape})", f"(set (dtype (Orig a0)) {dtype})"]
 
     def rounds_alike(self, term: TermNode) -> None:
-        """The function may be moved where every bit counts."""
+        """Add the action that lets the function be moved even where results must be bit-equal."""
         self.actions.append(f"(rounds-alike {self.column('String', generic_key(term))})")
 
     def is_on_integers(self, term: TermNode) -> None:
-        """The function is met on what is not a float."""
+        """Add the action that marks the function as applied to integers."""
         self.actions.append(f"(on-integers {self.column('String', generic_key(term))})")
 
 
@@ -95,10 +98,10 @@ def load(
     seeded_by: Sequence[int],
     codes: ExtentCodes,
 ) -> int:
-    """Insert all terms with their types, and say which are constant.
+    """Insert all terms with their types, and mark the constant ones.
 
-    The engine has run the program of ``schema``. The model's own terms have 0 as their rule, seeds
-    are numbered after them.
+    The engine has run the program of ``schema``. The rule of the model's own terms is 0; seeds are
+    numbered after these terms.
 
     Returns:
         The number of e-nodes.

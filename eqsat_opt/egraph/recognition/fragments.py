@@ -1,6 +1,6 @@
-"""Windows of a model as small models of their own, in the form that recognition starts from.
+"""Windows of a model as small models of their own, from which recognition starts.
 
-Literals become attributes of scales and shifts, and what lies outside becomes leaves. Windows that
+Literals become attributes of scales and shifts, and values from outside become leaves. Windows that
 are equal up to their values are searched once, so that a deep model costs as much as one of its
 layers; a model without anchors costs nothing.
 """
@@ -22,10 +22,10 @@ __all__ = ["Fragment", "fragments"]
 
 @dataclass(frozen=True)
 class Fragment:
-    """Windows that are equal up to the values that they read.
+    """A set of windows that are equal up to the values that they read.
 
     Attributes:
-        terms: the window, with leaves for what lies outside and literals as attributes.
+        terms: the window, with leaves for values from outside and literals as attributes.
         constant: leaves that are known at compile time.
         occurrences: for each window the number of the model's term for every term here; -1 where
             the model has no such term.
@@ -43,7 +43,7 @@ def _type(lowered: Lowered, term: int) -> TensorType:
 
 
 class _Builder:
-    """Copies a window in an order that only its structure determines."""
+    """Builder of a copy of a window, in an order that depends only on its structure."""
 
     def __init__(self, cutter: Cutter, window: set[int]) -> None:
         self.cutter = cutter
@@ -69,7 +69,7 @@ class _Builder:
         return self.index[key]
 
     def leaf(self, number: int) -> int:
-        """Add an operand; one that is constant but of open size is computed at run time."""
+        """Add an operand; a constant of symbolic size is computed at run time."""
         type_ = self.lowered.terms[number].type
         local = self.add(LEAF, (), type_, number, index=len(self.terms))
         if self.cutter.constant[number] and isinstance(type_, StaticType):
@@ -117,7 +117,8 @@ class _Builder:
         if term.op in ("Min", "Max") and literals[0] is not None:
             children.reverse()
         if term.op in ("HardSigmoid", "Clip"):
-            # ONNX has attributes in single precision, but bounds of a clip in the operand's type.
+            # Attributes of ONNX are in single precision, but bounds of a clip have the operand's
+            # type.
             dtype = "float32" if term.op != "Clip" else _type(self.lowered, number).dtype
             attrs = {key: lift(float(value), dtype) for key, value in attrs.items()}
         if term.op == "Reshape":
@@ -131,7 +132,7 @@ class _Builder:
     def _affine(
         self, number: int, term: TermNode, children: list[int], literals: list[float | None]
     ) -> int | None:
-        """Arithmetic with a literal as scales and shifts; a literal is never an e-node of these."""
+        """Add arithmetic with a literal as scales and shifts, so that no e-node is the literal."""
         first = literals[0] is not None
         found = literals[0] if first else literals[1]
         if found is None or (literals[0] is not None and literals[1] is not None):
@@ -163,7 +164,7 @@ class _Builder:
         return TensorType(type_.dtype, shape)
 
     def _reshape(self, local: int, type_: ValueType, origin: int) -> int:
-        """A reshape, where reshapes of reshapes are one and one to the same shape is none."""
+        """Add a reshape in place of a chain of them; a reshape to the same shape adds nothing."""
         assert isinstance(type_, TensorType)
         while self.terms[local].op == "Reshape":
             (local,) = self.terms[local].children
@@ -175,7 +176,7 @@ class _Builder:
 
 
 def fragments(lowered: Lowered) -> list[Fragment]:
-    """The distinct windows of a model; none without an anchor."""
+    """Return the distinct windows of a model; none without an anchor."""
     if not may_hide(lowered):
         return []
     cutter = Cutter(lowered)

@@ -1,7 +1,7 @@
-"""The real number that a constant was rounded from.
+"""The real numbers that constants were rounded from.
 
-A floating point number stands for every real of its rounding interval. Taking the simplest of them
-keeps laws such as sqrt(2) * sqrt(1/2) = 1 exact, which rounded constants break.
+A floating point number represents every real of its rounding interval. The simplest of these keeps
+laws such as sqrt(2) * sqrt(1/2) = 1 exact, which rounded constants break.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ _NAMED = (
 _KNOWN = (*_NAMED, *(1.0 / value for value in _NAMED))
 _GREATEST = 1 << 16
 _DIGITS = 17
-"""So many decimal digits tell every double precision number from the others."""
+"""Number of decimal digits that distinguish every double precision number from all others."""
 
 
 def lift(value: float, dtype: str) -> float:
-    """The simplest real that rounds to ``value`` in a floating point element type.
+    """Return the simplest real that rounds to ``value`` in a floating point element type.
 
-    That is a named constant of a formula or its inverse, n or 1/n or a root of either for a whole
-    n, as far as the type tells these from those of n + 1, else the shortest decimal.
+    The simplest is a named constant of a formula or its inverse; else n or 1/n or a root of either
+    for a whole n, as far as the type distinguishes these from those of n + 1; else the shortest
+    decimal.
     """
     to = numpy_dtype(dtype).type
     size = abs(value)

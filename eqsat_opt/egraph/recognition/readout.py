@@ -1,4 +1,4 @@
-"""Reading a searched e-graph out: which terms of the model equal which fused operators."""
+"""Reading of a searched e-graph: the terms of the model that equal fused operators."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ _PREFERRED = (
     "Swish", "Softmax",
 )  # fmt: skip
 FUSED = frozenset(_PREFERRED)
-"""Operators that recognition is for."""
+"""Operators that recognition searches for."""
 _SCALED = ("Attention", "MaskedAttention")
 """Operators with a factor of their own, so that their first two operands need none."""
 _STEPS = 3
-"""How far the last step of a spelling may be from one that is recognised by itself."""
+"""Greatest number of operators from a step that is recognised by itself to the last of a
+spelling."""
 _AROUND = frozenset({"Scale", "Shift", "Transpose", "Reshape"})
-"""Operators that may stand around a fused one where the model spells it so."""
+"""Operators that a spelling of the model may have around a fused one."""
 _SPELLABLE = frozenset(
     {"Scale", "Shift", "Transpose", "Reshape", "Fill", "Add", "Mul", "Reciprocal", "Square",
      "Repeat"}
 )  # fmt: skip
-"""Operators that may make an operand of a fused one, where the model itself has no such value."""
+"""Operators that may compute an operand of a fused one, where the model itself has no such
+value."""
 _DEPTH = 4
-"""Greatest number of those above each other."""
+"""Greatest number of such operators above each other."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Tree:
     Attributes:
         op, attrs: as for terms; unused where ``term`` is given.
         children: operands.
-        term: number of a term that stands for itself.
+        term: number of an existing term that is the whole tree; -1 if there is none.
         rule: the rule that made it.
     """
 
@@ -52,14 +54,14 @@ class Tree:
 
 @dataclass(frozen=True)
 class Found:
-    """A term of the model and what it equals."""
+    """A term of the model and the tree that it equals."""
 
     term: int
     tree: Tree
 
 
 class _Reader:
-    """Expresses classes of the searched e-graph over terms that the model has."""
+    """Reader that expresses classes of the searched e-graph over terms of the model."""
 
     def __init__(self, eclasses: EClasses, known: Iterable[int]) -> None:
         self.eclasses = eclasses
@@ -71,7 +73,7 @@ class _Reader:
         self.memo: dict[int, Tree | None] = {}
 
     def node(self, node: int, depth: int) -> Tree | None:
-        """An e-node over expressed operands."""
+        """Return an e-node over expressed operands; ``None`` if an operand cannot be expressed."""
         children = [self.tree(c, depth) for c in self.eclasses.children(node)]
         kept = tuple(c for c in children if c is not None)
         if len(kept) < len(children):
@@ -80,11 +82,11 @@ class _Reader:
         return Tree(self.eclasses.op[node], self.eclasses.attrs[node], kept, rule=rule)
 
     def is_scaled(self, cls: int) -> bool:
-        """Whether a class is some other times a factor."""
+        """Return whether a class equals another one times a factor."""
         return any(self.eclasses.op[node] == "Scale" for node in self.eclasses.nodes_of[cls])
 
     def tree(self, cls: int, depth: int) -> Tree | None:
-        """A class as a term of the model if it is one, else over few spellable operators."""
+        """Return a class as a term of the model if it is one, else over few spellable operators."""
         if cls in self.own:
             return Tree(term=self.own[cls])
         if depth == 0:
@@ -110,10 +112,10 @@ def _size(tree: Tree) -> int:
 
 
 def found_in(eclasses: EClasses, known: Sequence[int]) -> Iterator[Found]:
-    """Every term among ``known`` that equals a fused operator which a rule made.
+    """Yield every term among ``known`` that equals a fused operator which a rule made.
 
-    A class may hold several, such as attention with a scale of 1 over queries that were scaled;
-    the one that covers most of the window stands for all.
+    A class may hold several, such as attention with a scale of 1 over queries that were scaled; the
+    one that covers most of the window is used.
     """
     reader = _Reader(eclasses, known)
     best: dict[int, tuple[object, Tree]] = {}
@@ -131,7 +133,8 @@ def found_in(eclasses: EClasses, known: Sequence[int]) -> Iterator[Found]:
             best[cls] = (rank, tree)
     for cls, (_, tree) in best.items():
         if cls in reader.own:
-            # A factor of 1 unites what only the last operator of a spelling computes in the model.
+            # A factor of 1 unites the last operator of a spelling with earlier ones, so all terms
+            # count.
             yield from (Found(term, tree) for term in reader.all[cls])
             continue
         for parent in eclasses.parents[cls]:
@@ -144,7 +147,10 @@ def found_in(eclasses: EClasses, known: Sequence[int]) -> Iterator[Found]:
 
 
 def outermost(lowered: Lowered, found: Sequence[Found]) -> list[Found]:
-    """Leave out intermediate steps of others, such as a layer normalisation before its scale."""
+    """Return the terms that are no intermediate step of others in ``found``.
+
+    An example of a step is a layer normalisation before its scale.
+    """
     readers: list[set[int]] = [set() for _ in lowered.terms]
     for number, term in enumerate(lowered.terms):
         for child in term.children:
@@ -165,7 +171,7 @@ def outermost(lowered: Lowered, found: Sequence[Found]) -> list[Found]:
 
 
 def _family(tree: Tree) -> tuple[str, Tree]:
-    """The key that two steps of one spelling share: the kind of operator and its operand."""
+    """Return the key that two steps of one spelling share: the kind of operator and its operand."""
     while tree.op in _AROUND:
         (tree,) = tree.children
     return ("Normalization" if tree.op.endswith("Normalization") else tree.op), tree.children[0]

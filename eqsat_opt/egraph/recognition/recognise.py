@@ -1,8 +1,8 @@
-"""Recognition: the rules of phase ``recognise`` on cut-out windows, and what they found as seeds.
+"""Recognition of fused operators: rules of phase ``recognise`` on windows, with seeds as results.
 
-The windows saturate alone, in an e-graph of their own and under a limit of their own. Only fused
-operators over values of the model leave it, so that the later phases start from a few more e-nodes
-and from nothing of the normal form that it took to find them.
+The windows saturate alone, in a separate e-graph with a separate limit. Only fused operators over
+values of the model are taken from it, so that the later phases start from a few more e-nodes, but
+without the normal form that was needed to find them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Recognition:
-    """Terms to load beside the model's own.
+    """Terms to load in addition to the model's own.
 
     Attributes:
-        terms: numbered after the terms that were there before.
+        terms: new terms, numbered after the existing ones.
         equal: pairs of equal terms.
         constant: numbers of new terms that are known at compile time.
         rules: for each new term the rule that made it.
-        fragments: how many distinct windows were searched.
-        enodes: e-nodes that the search of the windows ended with.
-        time_s: seconds.
+        fragments: number of distinct windows that were searched.
+        enodes: number of e-nodes at the end of the search of the windows.
+        time_s: time, s.
     """
 
     terms: tuple[TermNode, ...] = ()
@@ -55,7 +55,7 @@ def _unread() -> NoReturn:
 
 
 def joined(pieces: Sequence[Fragment]) -> tuple[Lowered, list[int]]:
-    """All fragments side by side as one set of terms, and where each starts."""
+    """Return all fragments side by side as one set of terms, and the start of each."""
     terms: list[TermNode] = []
     names: list[str] = []
     constants: dict[str, Constant] = {}
@@ -69,7 +69,7 @@ def joined(pieces: Sequence[Fragment]) -> tuple[Lowered, list[int]]:
                 names.append(name)
                 term = replace(term, attrs=attributes(index=len(names) - 1))
                 if local in piece.constant:
-                    assert isinstance(term.type, StaticType)  # as fragments have them
+                    assert isinstance(term.type, StaticType)  # the only constants of fragments
                     constants[name] = Constant(term.type, name, _unread)
             terms.append(replace(term, children=tuple(start + c for c in term.children)))
     return Lowered.of_terms(terms, names, MappingProxyType(constants)), starts
@@ -80,7 +80,7 @@ def joined(pieces: Sequence[Fragment]) -> tuple[Lowered, list[int]]:
 
 @dataclass
 class _Planter:
-    """Makes terms of trees, beside the model's own and those that follow them."""
+    """Builder of terms from trees, numbered after the model's terms and those that follow them."""
 
     lowered: Lowered
     first: int
@@ -121,7 +121,7 @@ class _Planter:
         return self.index[key]
 
     def plant(self, tree: Tree, own: Callable[[int], int]) -> int:
-        """The term of ``tree``, where ``own`` gives the model's terms."""
+        """Add the term of ``tree`` and return its number; ``own`` gives the model's terms."""
         if tree.term >= 0:
             return own(tree.term)
         children = [self.plant(child, own) for child in tree.children]
@@ -142,7 +142,7 @@ class _Planter:
         return self.add(tree.op, children, tree.rule, **attrs)
 
     def _base(self, number: int, shape: tuple[object, ...]) -> int | None:
-        """The model's own constant, where lowering had only given it leading axes."""
+        """Return the model's own constant of ``shape``, if lowering only added axes to it."""
         if number >= len(self.lowered.terms) or self.lowered.constant(number) is None:
             return None
         term = self.lowered.terms[number]
@@ -155,7 +155,7 @@ class _Planter:
 
 
 def _within(pieces: Sequence[Fragment], terms: int) -> list[Fragment]:
-    """The fragments that occur most often, as many as ``terms`` terms hold."""
+    """Return the fragments that occur most often, with at most ``terms`` terms in all."""
     kept: list[Fragment] = []
     for piece in sorted(pieces, key=lambda one: -len(one.occurrences)):
         terms -= len(piece.terms)
@@ -181,8 +181,8 @@ def recognise(
     """Find the fused operators that terms of a model equal, as terms to be loaded beside them.
 
     New terms are numbered from `first`. `search` saturates terms under the rules of recognition and
-    reads the e-graph out. Of a model with more than `max_terms` in all distinct windows the rarest
-    are not searched.
+    reads the e-graph out. If all distinct windows have more than `max_terms` terms, the rarest are
+    not searched.
     """
     start = time.perf_counter()
     pieces = _within(fragments(lowered), max_terms)

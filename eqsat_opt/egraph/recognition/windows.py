@@ -1,9 +1,9 @@
-"""Windows: the parts of a model in which a fused operator may hide.
+"""Windows: the parts of a model that may be a spelling of a fused operator.
 
-Every such part has an anchor: no spelling of Gelu is without an error function, a hyperbolic
-tangent or a sigmoid, none of HardSwish without a bound, none of a normalisation without a root,
-none of attention without an exponential or a softmax. A window holds the operators around its
-anchor that a spelling may consist of.
+Every such part has an anchor: each spelling of Gelu contains an error function, a hyperbolic
+tangent or a sigmoid, each of HardSwish a bound, each of a normalisation a root, and each of
+attention an exponential or a softmax. A window holds the operators around its anchor that a
+spelling may consist of.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ _INSIDE = frozenset(
 _ANCHORS = frozenset({"Erf", "Tanh", "Sigmoid", "Sqrt", "Exp", "Softmax", "HardSigmoid"})
 _MOVEMENT = frozenset({"Reshape", "Transpose", "Expand"})
 _UP, _DOWN = 8, 9
-"""How many operators above and below its anchor a window reaches, data movement left out."""
+"""Number of operators above and below its anchor that a window reaches, data movement not
+counted."""
 _SIDE = 6
-"""How many operators a window follows an operand of what lies above the anchor."""
+"""Number of operators over which a window follows another operand of an operator above the
+anchor."""
 
 
 @dataclass
 class Cutter:
-    """Finds windows; a term is a number of ``lowered``.
+    """Finder of windows; a term is an index into those of ``lowered``.
 
     Attributes:
         lowered: the model.
-        readers: for each term those that it is an operand of.
+        readers: for each term the terms that read it.
         constant: for each term whether it is known at compile time.
     """
 
@@ -62,7 +64,7 @@ class Cutter:
                 self.readers[child].append(number)
 
     def is_inside(self, number: int) -> bool:
-        """Whether a term may belong to a window: not the products with a weight."""
+        """Return whether a term may belong to a window; products with a weight may not."""
         term = self.lowered.terms[number]
         if term.op not in _INSIDE or self.constant[number]:
             return False
@@ -75,7 +77,7 @@ class Cutter:
         return term.op != "MatMul" or not any(self.constant[c] for c in term.children)
 
     def is_anchor(self, number: int) -> bool:
-        """Whether a window is cut around a term."""
+        """Return whether a window is cut around a term."""
         term = self.lowered.terms[number]
         if term.op in _ANCHORS:
             return self.is_inside(number)
@@ -88,18 +90,18 @@ class Cutter:
         return bounded and self.is_inside(number)
 
     def literal(self, number: int) -> float | None:
-        """The value of a scalar literal."""
+        """Return the value of a scalar literal; ``None`` for any other term."""
         term = self.lowered.terms[number]
         return number_of(term.attrs, "value") if term.op == "Scalar" else None
 
     def below(self, starts: Sequence[int], depth: int) -> set[int]:
-        """Terms that ``starts`` are computed from, down to what lies outside."""
+        """Return the terms that ``starts`` are computed from, down to those outside of windows."""
         found = set(starts)
         level = [t for t in starts if self.is_inside(t)]
         for _ in range(depth):
             deeper: list[int] = []
             for term in level:
-                # Moving data does not count as a step; the list grows while it is walked.
+                # Data movement does not count as a step; the list grows during this iteration.
                 after = level if self.lowered.terms[term].op in _MOVEMENT else deeper
                 for child in self.lowered.terms[term].children:
                     if child not in found and not self.constant[child]:
@@ -110,7 +112,7 @@ class Cutter:
         return found.difference(level)
 
     def window(self, anchor: int) -> set[int]:
-        """The terms inside the window of an anchor."""
+        """Return the terms inside the window of an anchor."""
         cone = self.below([anchor], _DOWN)
         above, level = {anchor}, [anchor]
         for _ in range(_UP):
@@ -122,7 +124,7 @@ class Cutter:
                     node = self.lowered.terms[reader]
                     others = [c for c in node.children if c not in above and not self.constant[c]]
                     side = self.below(others, _SIDE) if others else set()
-                    # A sum or product with something of another origin ends the spelling.
+                    # A sum or product with a value of another origin ends the spelling.
                     if others and node.op in POINTWISE and not side & cone:
                         continue
                     above.add(reader)
@@ -134,12 +136,12 @@ class Cutter:
 
 
 def may_hide(lowered: Lowered) -> bool:
-    """Whether there may be an anchor."""
+    """Return whether the model may have an anchor."""
     return any(term.op in _ANCHORS or term.op in ("Pow", "Clip", "Min") for term in lowered.terms)
 
 
 def windows(cutter: Cutter) -> Iterator[set[int]]:
-    """Windows of all anchors, equal ones once."""
+    """Yield the distinct windows of all anchors."""
     seen: set[frozenset[int]] = set()
     for number in range(len(cutter.lowered.terms)):
         if cutter.is_anchor(number):

@@ -1,3 +1,3 @@
-"""Rules applied to a model, phase by phase and within a budget, here or in a child process."""
+"""Application of rules to a model by phases within a budget, in this process or a child."""
 
 __all__: list[str] = []

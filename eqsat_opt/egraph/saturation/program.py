@@ -1,7 +1,7 @@
 """The commands that an engine runs before a model is loaded; many models share them.
 
-A rule whose left side needs an operator that neither the model has nor another rule makes would be
-compiled for nothing, which for small models is most of the time.
+Rules whose left side needs an operator that neither the model nor another rule provides are left
+out. Compiling them would be useless, and would take most of the time for small models.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Program:
     """Schema, typing rules and substitution rules, compiled to commands.
 
     Attributes:
-        schema: of the e-graph.
-        commands: for the engine.
-        numbers: of the directed rules that take part, by name, in the order of a round.
-        phases: those of which a rule takes part.
+        schema: the schema of the e-graph.
+        commands: the commands for the engine.
+        numbers: numbers of the directed rules in use by name, in the order of a round.
+        phases: phases of the rules in use.
     """
 
     schema: Schema
@@ -41,7 +41,7 @@ class Program:
 def program_for(
     rules: Sequence[Rule], terms: Iterable[TermNode], *, exact: bool = False
 ) -> Program:
-    """The program in which ``rules``, read both ways where they are equations, meet ``terms``.
+    """Return the program for ``terms`` under ``rules``, where equations are read both ways.
 
     Raises:
         RuleError: a rule cannot be compiled.
@@ -75,14 +75,14 @@ def _is_made(op: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _sides(rules: tuple[Rule, ...]) -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
-    """Names of the rules with the operators of their left and right sides."""
+    """Return names of the rules with the operators of their left and right sides."""
     return tuple((rule.name, _operators(rule.lhs), _operators(rule.rhs)) for rule in rules)
 
 
 def relevant(rules: Sequence[Rule], operators: Iterable[str]) -> list[Rule]:
-    """The rules that may match in a graph of ``operators``, in their order.
+    """Return the rules that may match in a graph of ``operators``, in their order.
 
-    A rule that cannot be compiled stays, so that the compiler says why, whatever the model.
+    A rule that cannot be compiled is kept, so that the compiler reports it for every model.
     """
     known = set(operators)
     sides = _sides(tuple(rules))

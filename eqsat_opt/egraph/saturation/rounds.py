@@ -1,8 +1,8 @@
 """Rulesets run in phases, round by round, until nothing changes or a budget is used up.
 
-A single step of the engine cannot be interrupted, so budgets act between small steps, and a step
-that would not end in time, by what the last one of its kind took, is not begun; the hard deadline
-is a child process (:mod:`eqsat_opt.egraph.saturation.worker`).
+A single step of the engine cannot be interrupted, so budgets act between small steps. A step is not
+begun if it would end too late, judged by the time of the last one of its kind. The hard deadline
+needs a child process (:mod:`eqsat_opt.egraph.saturation.worker`).
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from eqsat_opt.rules.rule import Phase
 __all__ = ["Budget", "Rounds"]
 
 _MAY_EXPLODE = 10
-"""Growth of one step against which a snapshot protects; a small e-graph copies in milliseconds."""
+"""Growth factor of a step against which a snapshot protects; a small e-graph is copied in
+milliseconds."""
 
 _OVERSHOOT = 1.5
-"""Relative size above the limit that is still kept."""
+"""Greatest size relative to the limit at which the result of a step is kept."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop; counts make a run repeatable, a deadline does not.
+    """Limits of a saturation; counts make a run repeatable, a deadline does not.
 
     Attributes:
-        nodes: e-nodes.
-        iterations: rounds of all phases.
+        nodes: number of e-nodes.
+        iterations: number of rounds of all phases.
         deadline: no step begins that would end after it.
-        algebra_iterations: rounds in which associativity and commutativity run; they never
-            saturate.
+        algebra_iterations: number of rounds in which associativity and commutativity run; they
+            never saturate.
         match_limit: matches per algebra rule and round before the scheduler bans it for a while.
-        recognition_nodes: e-nodes of the windows in which fused operators are looked for.
-        recognition_iterations: rounds there.
+        recognition_nodes: number of e-nodes of the windows in which fused operators are searched.
+        recognition_iterations: number of rounds in these windows.
     """
 
     nodes: int = 20_000
@@ -51,11 +52,11 @@ class Budget:
 
 
 class Rounds:
-    """One e-graph being saturated.
+    """The saturation of one e-graph.
 
     Attributes:
-        size: e-nodes.
-        matches: rule name to number of matches that were new.
+        size: number of e-nodes.
+        matches: number of new matches by rule name.
     """
 
     def __init__(
@@ -76,8 +77,8 @@ class Rounds:
         self._last: dict[Phase, tuple[int, float]] = {}
 
     def _step(self, schedule: str, iteration: int = 0) -> bool:
-        """Run one schedule and count e-nodes; whether it changed anything."""
-        # One call for all, since each crosses the border of the engine.
+        """Run one schedule, count e-nodes, and return whether anything changed."""
+        # A single call runs all commands, since each call crosses the border of the engine.
         commands = [f"(set (now) {iteration})", f"(run-schedule {schedule})", "(print-size)"]
         *_, ran, counted = self._engine.run(commands)
         for name, count in ran.report.num_matches_per_rule.items():
@@ -86,7 +87,7 @@ class Rounds:
         return bool(ran.report.updated)
 
     def _take_snapshot(self) -> None:
-        """Remember the state if the next step might explode; a small e-graph has room to grow."""
+        """Save the state if the next step might explode; a small e-graph has room to grow."""
         if self.size * _MAY_EXPLODE > self._budget.nodes:
             self._engine.push()
             self._snapshots.append(self.size)
@@ -104,7 +105,7 @@ class Rounds:
             self._snapshots.pop()
 
     def _step_of(self, phase: Phase, iteration: int) -> bool:
-        """One step of a phase, timed; whether it changed anything."""
+        """Run and time one step of a phase; return whether it changed anything."""
         clock, size = self._budget.deadline.clock, max(1, self.size)
         started = clock()
         changed = self._step(self._schedule(phase), iteration)
@@ -112,7 +113,7 @@ class Rounds:
         return changed
 
     def _would_be_late(self, phase: Phase) -> bool:
-        """Whether the next step of a phase would end too late.
+        """Return whether the next step of a phase would end too late.
 
         Joins are expected to grow as the square of the e-graph.
         """
@@ -130,7 +131,7 @@ class Rounds:
         )
 
     def _iterate(self, phases: Sequence[Phase], iteration: int) -> tuple[bool, str | None]:
-        """One round; whether it changed anything, and the budget that ended it."""
+        """Run one round; return whether it changed anything, and the budget that ended it."""
         changed = False
         for phase in phases:
             if self._would_be_late(phase):
@@ -143,7 +144,7 @@ class Rounds:
         return changed, None
 
     def saturate(self) -> tuple[int, str]:
-        """Run all rounds; how many, and what stopped them.
+        """Run all rounds; return how many ran, and what stopped them.
 
         ``algebra`` means that only associativity and commutativity might still find something.
         """
@@ -164,7 +165,7 @@ class Rounds:
         return self._budget.iterations, "iterations"
 
     def saturate_windows(self) -> tuple[int, str]:
-        """Run the rules of recognition alone; how many rounds, and what stopped them."""
+        """Run the rules of recognition alone; return how many rounds ran, and what stopped them."""
         self._step(SETTLED)
         for iteration in range(1, self._budget.recognition_iterations + 1):
             if self._would_be_late(Phase.RECOGNISE):

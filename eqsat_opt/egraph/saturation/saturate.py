@@ -41,14 +41,14 @@ class SaturationReport:
     Attributes:
         enodes, eclasses: size at the end.
         enodes_loaded: size of the model.
-        iterations: rounds that ran.
-        stopped_by: ``saturated``; ``algebra``, where more rounds of associativity and
-            commutativity might find more; ``nodes``, ``iterations`` or ``time``.
-        matches: rule name to number of matches that were new; it depends on the order of unions,
-            so with several threads of the engine it may vary where the e-graph does not.
+        iterations: number of rounds that ran.
+        stopped_by: ``saturated``; ``algebra``, where more rounds of associativity and commutativity
+            might find more; ``nodes``, ``iterations`` or ``time``.
+        matches: number of new matches by rule name; it depends on the order of unions, so with
+            several threads of the engine it may vary where the e-graph does not.
         time_s: seconds by stage: ``lower``, ``recognise``, ``compile``, ``load``, ``saturate``,
-            ``freeze``; of windows ``recognise`` alone.
-        recognised: fused operator to the number of distinct terms of it that recognition added.
+            ``freeze``; only ``recognise`` for windows.
+        recognised: number of distinct terms that recognition added, by fused operator.
     """
 
     enodes: int
@@ -75,7 +75,7 @@ class Saturation:
     Attributes:
         lowered: the terms of the model.
         eclasses: all e-nodes and e-classes.
-        report: how the search went.
+        report: the statistics.
     """
 
     lowered: Lowered
@@ -95,18 +95,18 @@ def saturate(
     """Load ``graph``, apply ``rules`` and read the e-graph out.
 
     Args:
-        graph: what is to be improved.
-        rules: read both ways where they are equations.
-        budget: where to stop.
-        exact: whether every bit counts: then only what IEEE 754 fixes is computed ahead of time,
-            and functions that round by position stay where they are.
+        graph: the model.
+        rules: the rules; equations are read both ways.
+        budget: the limits.
+        exact: whether results must be equal bit for bit: then only operators that IEEE 754 fixes
+            are computed ahead of time, and functions that round by position are not moved.
         seeds: further terms and equations; ``None`` for those by which siblings merge.
-        progress: told of every round.
+        progress: function that is called with a line of text after every round.
 
     Raises:
         RuleError: a rule cannot be compiled.
-        SaturationError: the engine fails, for instance because a rule unites tensors of
-            different type.
+        SaturationError: the engine fails, for instance because a rule unites tensors of different
+            type.
     """
     start = time.perf_counter()
     lowered = lower(graph, exact=exact)
@@ -124,12 +124,12 @@ def saturate_terms(
     *,
     seeds: Seeds | None = None,
 ) -> tuple[EClasses, SaturationReport]:
-    """The same on terms that are lowered already; it never reads a weight."""
+    """Saturate terms that are lowered already; no weight is read."""
     clock = time.perf_counter
     times: dict[str, float] = {}
     start = clock()
-    # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws do
-    # their work. General equations are for derivations of other rules.
+    # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws
+    # replace them. General equations are for derivations of other rules.
     chosen = [rule for rule in rules if rule.phase not in _ELSEWHERE]
     if seeds is None:
         seeds = sibling_seeds(lowered, chosen)
@@ -171,9 +171,10 @@ def saturate_terms(
 
 
 _WINDOW_GROWTH = 4
-"""E-nodes of a saturated window per term, at most about; measured over all spellings."""
+"""Approximate upper bound on the e-nodes of a saturated window per term, measured over all
+spellings."""
 _ELSEWHERE = (Phase.SIBLINGS, Phase.RECOGNISE, Phase.DERIVATION)
-"""Phases whose rules do not run on the whole model, whoever named them."""
+"""Phases whose rules do not run on the whole model, even if the caller names them."""
 
 
 def _report(
@@ -209,7 +210,7 @@ def _recognised(lowered: Lowered, first: int, rules: Sequence[Rule], budget: Bud
 
 
 def saturate_windows(windows: Lowered, rules: Sequence[Rule], budget: Budget) -> Saturation:
-    """Saturate cut-out parts of a model under the rules of phase ``recognise`` and nothing else.
+    """Saturate cut-out parts of a model under the rules of phase ``recognise`` and no others.
 
     Raises:
         RuleError: a rule cannot be compiled.

@@ -1,8 +1,8 @@
 """Saturation in a child process with a hard deadline.
 
-A step of the engine cannot be interrupted from within; a child can be killed. Only terms go in and
-only arrays come out, so nothing of the model's weights is copied, except small constants that
-lowering looked at already.
+A step of the engine cannot be interrupted from within, but a child can be killed. The child
+receives only terms and returns only arrays, so no weights of the model are copied, except small
+constants that lowering has read already.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def _serve(pipe: Connection, folder: str) -> None:
 
 @contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Ctrl-C waits for the end of the block; a child started in it never sees any.
+    """Defer Ctrl-C to the end of the block; a child started in it never sees any.
 
-    It is ours to handle: the child would print a traceback, and so would one that is half started.
+    The parent handles it: a child would print a traceback, and so would one that is half started.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or not hasattr(signal, "pthread_sigmask"):
@@ -77,7 +77,7 @@ def _interrupts_deferred() -> Iterator[None]:
 
 @contextmanager
 def _main_hidden() -> Iterator[None]:
-    """Hide the caller's script: a spawned child would run it again."""
+    """Hide the caller's script, because a spawned child would run it again."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -113,7 +113,7 @@ def saturate_isolated(
     }
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    scratch = Scratch()  # a child that is killed cannot remove its own
+    scratch = Scratch()  # a killed child cannot remove its own folder
     child = context.Process(target=_serve, args=(theirs, scratch.path), daemon=True)
     try:
         with _interrupts_deferred(), _main_hidden():

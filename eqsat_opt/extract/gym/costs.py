@@ -15,7 +15,7 @@ from eqsat_opt.extract.problem import FloatArray, IntArray
 __all__ = ["METRIC", "read_costs"]
 
 METRIC = "cost"
-"""Name of the metric that the plain format knows."""
+"""Name of the only metric of the plain format."""
 
 _NUMBERS = {int, float}
 _Row = dict[str, Any]
@@ -24,7 +24,7 @@ _Row = dict[str, Any]
 def read_costs(
     nodes: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], IntArray, FloatArray, list[str]]:
-    """Costs of all e-nodes.
+    """Return the costs of all e-nodes.
 
     Args:
         nodes: e-node id to e-node, as in the file (`gym` describes the keys).
@@ -61,7 +61,7 @@ def read_costs(
 
 
 def _column(owners: Iterable[str], costs: list[Any], metric: str = METRIC) -> FloatArray:
-    """The costs of one metric as floats, `[n_implementations]`."""
+    """Return the costs of one metric as floats, `[n_implementations]`."""
     if not set(map(type, costs)) - _NUMBERS:
         try:
             column = np.array(costs, dtype=np.float64)
@@ -92,7 +92,7 @@ def _check_cost(owner: str, metric: str, cost: Any) -> None:
 
 
 def _implementations(name: str, node: Mapping[str, Any]) -> list[tuple[str, _Row]]:
-    """Name and costs of each implementation of an e-node."""
+    """Return the name and costs of each implementation of an e-node."""
     common = _costs(name, node)
     if "implementations" not in node:
         return [("0", common)]

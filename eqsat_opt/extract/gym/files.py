@@ -1,8 +1,8 @@
 """egraph-serialize JSON, the format of the public extraction-gym: read and write.
 
 A file is an object with `nodes` {e-node id: {`op`, `children`: [e-node ids], `eclass`, `cost`}} and
-`root_eclasses` [class ids]; a child stands for the class of the e-node that is named. An e-node
-without a cost costs 1. All else in the file is ignored.
+`root_eclasses` [class ids]; a child refers to the class of the named e-node. An e-node without a
+cost costs 1. Other keys in the file are ignored.
 
 Two further keys of an e-node, which plain files do not have, give several metrics and several
 implementations:
@@ -12,10 +12,10 @@ implementations:
      "implementations": [{"name": "direct", "costs": {"time": 1.0, "energy": 2.0}},
                          {"name": "winograd", "costs": {"time": 0.5, "energy": 3.0}}]}
 
-Plain `cost` is the metric named `cost`. What stands at the e-node holds for each of its
-implementations that does not say otherwise. Every implementation needs each metric that occurs in
-the file; only `cost` has a default, the format's 1. `peaks` beside `nodes` names the metrics of
-which a solution has the largest value, not the sum.
+Plain `cost` is the metric named `cost`. Costs of the e-node apply to each of its implementations
+that does not override them. Every implementation needs each metric that occurs in the file; only
+`cost` has a default, the format's 1. `peaks` beside `nodes` names the metrics whose value for a
+solution is the largest one, not the sum.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 
 
 class NoEGraph(ExtractionError):
-    """The file is JSON, but holds no e-graph."""
+    """Error for a file that is JSON, but contains no e-graph."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ def read_json(path: str | os.PathLike[str]) -> GymFile:
 
 
 def from_document(data: Mapping[str, Any]) -> GymFile:
-    """The e-graph in a JSON object; :func:`read_json` tells what may be wrong with it."""
+    """Read the e-graph in a JSON object; the errors are those of :func:`read_json`."""
     nodes, roots = data.get("nodes"), data.get("root_eclasses")
     if not isinstance(nodes, dict) or not isinstance(roots, list):
         raise NoEGraph("is not an egraph-serialize file: no nodes or root_eclasses")
@@ -105,9 +105,10 @@ def from_document(data: Mapping[str, Any]) -> GymFile:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Parsing makes objects by the million and no cycles; the collector would look at all of them.
+    """Disable the garbage collector, because parsing makes millions of objects and no cycles.
 
-    It takes about a third of the time at 200,000 e-nodes.
+    The collector would look at all of them, which takes about a third of the time at 200,000
+    e-nodes.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -119,10 +120,10 @@ def _without_collector() -> Iterator[None]:
 
 
 def load_object(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Read the JSON object in a file.
 
     Raises:
-        NoEGraph: it holds another kind of value.
+        NoEGraph: it contains another kind of value.
         ExtractionError: it cannot be read, is not JSON, or gives a key twice in one object.
     """
     try:
@@ -143,7 +144,7 @@ def load_object(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 class _DuplicateKey(Exception):
-    """The message is the key."""
+    """Error for a key that comes twice; the message is the key."""
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -158,7 +159,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _parsed(nodes: dict[str, Any], roots: list[Any], peaks: list[str]) -> GymFile:
-    """Each step runs over all e-nodes at once; which of them is wrong is found only if one is."""
+    """Parse all e-nodes at once in each step; search for the faulty one only after an error."""
     values = list(nodes.values())
     if set(map(type, values)) - {dict}:
         name = next(name for name, node in nodes.items() if not isinstance(node, dict))
@@ -203,7 +204,7 @@ def _parsed(nodes: dict[str, Any], roots: list[Any], peaks: list[str]) -> GymFil
 
 
 def _children(nodes: Mapping[str, Any], node_class: IntArray) -> tuple[IntArray, IntArray]:
-    """Row pointers and child classes."""
+    """Return row pointers and child classes."""
     lists = [node.get("children", ()) for node in nodes.values()]
     if set(map(type, lists)) - {list, tuple}:
         name = next(n for n, c in zip(nodes, lists, strict=True) if not isinstance(c, list | tuple))
@@ -232,13 +233,13 @@ def write_json(
     *,
     ops: Sequence[str] | None = None,
 ) -> None:
-    """Write an e-graph; `read_json` gives it back.
+    """Write an e-graph; `read_json` restores it.
 
     Args:
-        path: file to write; it appears whole or not at all.
+        path: file to write; it appears completely or not at all.
         problem: what to write; a `GymFile` keeps its names, a `Problem` gets numbers for names.
         objective: if given, the file is a plain one: each e-node gets the cost of its cheapest
-            implementation. Else all metrics and implementations are written.
+            implementation. Otherwise all metrics and implementations are written.
         ops: operator of each e-node, for readers.
 
     Raises:
@@ -265,7 +266,7 @@ def _numbered(problem: Problem) -> GymFile:
 def to_document(
     file: GymFile, objective: Objective | None = None, ops: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """The JSON object of an e-graph; the arguments and errors are those of :func:`write_json`."""
+    """Return the JSON object of an e-graph; for arguments and errors see :func:`write_json`."""
     problem, ops = file.problem, ops or file.ops
     of_class = problem.node_class.tolist()
     first: dict[int, str] = {}
@@ -297,7 +298,7 @@ def to_document(
 
 
 def _cost_keys(file: GymFile, node: int) -> dict[str, Any]:
-    """The keys for the costs of one e-node, the plainest that say everything."""
+    """Return the keys for the costs of one e-node, the plainest that are complete."""
     problem = file.problem
     begin, end = int(problem.impl_ptr[node]), int(problem.impl_ptr[node + 1])
     rows = problem.impl_cost[begin:end].tolist()

@@ -1,4 +1,4 @@
-"""An extraction in the names of its file: JSON for others to read, and back as an incumbent."""
+"""An extraction with the names of its file: as JSON, and read back as an incumbent."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["read_choice", "result_json"]
 
 
 def result_json(file: GymFile, extraction: Extraction) -> dict[str, Any]:
-    """Plain values for `json.dumps`.
+    """Return plain values for `json.dumps`.
 
     Returns:
         `choices` {class id: e-node id} for the classes that the roots need, `implementations`
-        {class id: name} for those of them whose e-node names any, and all else that
-        `Extraction.to_json` tells: `cost`, `lower_bound`, `gap`, `status`, `metrics`, `stages_s`
-        and `trace`. Infinities are `None`.
+        {class id: name} for those whose e-node names any, and everything else from
+        `Extraction.to_json`: `cost`, `lower_bound`, `gap`, `status`, `metrics`, `stages_s` and
+        `trace`. Infinities are `None`.
     """
     problem = file.problem
     choices, implementations = {}, {}
@@ -42,18 +42,18 @@ def read_choice(
     *,
     entry: str | None = None,
 ) -> Choice:
-    """A known solution, from a file such as `result_json` makes.
+    """Read a known solution from a file such as `result_json` makes.
 
     Args:
         path: a JSON object with `choices` and perhaps `implementations`. Where these leave one
             open, the e-node gets the implementation with the least weighed metrics.
         file: the e-graph that the names belong to.
-        objective: weighs the metrics.
-        entry: if the file has no `choices` itself, the entry that has them: the result of a folder
+        objective: the objective whose weights apply to the metrics.
+        entry: the entry that has the `choices` if the file itself has none: the result of a folder
             has one for each e-graph.
 
     Raises:
-        ExtractionError: the file cannot be read, names what the e-graph does not have, or the
+        ExtractionError: the file cannot be read, uses names that the e-graph does not have, or the
             choice is incomplete or cyclic.
     """
     data: Any = load_object(path)

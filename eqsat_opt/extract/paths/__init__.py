@@ -1,3 +1,3 @@
-"""Objectives with a critical path, and limits, which have their price."""
+"""Objectives with a critical path, and limits with Lagrangian prices."""
 
 __all__: list[str] = []

@@ -11,7 +11,7 @@ from eqsat_opt.extract.solve.branch import Search
 
 __all__ = ["branch_paths"]
 
-_MOST_CLASSES = 200  # above this size it is not tried
+_MOST_CLASSES = 200  # larger instances are not tried
 
 
 def branch_paths(

@@ -1,7 +1,7 @@
-"""The problem with a critical path and limits, in the plain lists that inner loops want.
+"""The problem with a critical path and limits, as plain lists for inner loops.
 
-An *option* is one e-node with one of its implementations; each e-node has one for each of them,
-because one that costs more may be shorter or use less of what is limited.
+An *option* is one e-node with one of its implementations; each implementation of an e-node is an
+option, because one that costs more may be shorter or use less of a limited metric.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eqsat_opt.extract.problem import FloatArray, Problem
 __all__ = ["ROUNDING", "Measured", "PathInstance", "from_problem"]
 
 ROUNDING = 1e-9
-"""Relative excess over a limit that is left to the rounding of sums."""
+"""Relative excess over a limit that is attributed to the rounding of sums."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,19 @@ class Measured:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PathInstance(Instance):
-    """Minimise Σ cost + alpha · (longest chain), acyclic, under limits.
+    """The problem to minimise Σ cost + alpha · (longest chain), acyclic, under limits.
 
     Options that rules have dropped are in no class of `members` any more; other lists keep them.
     Costs may be negative (see `signed`).
 
     Attributes:
-        load: what each option uses of each limited metric.
+        load: amount of each limited metric that each option uses.
         path: time that each option adds to a chain, not negative.
         alpha: weight of the longest chain.
         capacity: largest total of each column of `load`.
         path_limit: largest critical path allowed.
-        settled: class to option (the problem's numbers), for classes that cost and last nothing.
+        settled: class to option (the problem's numbers), for classes that cost nothing and take no
+            time.
     """
 
     load: list[tuple[float, ...]]
@@ -68,7 +69,7 @@ class PathInstance(Instance):
         return any(self.cost[i] < 0 for m in self.members for i in m)
 
     def measure(self, choice: Sequence[int]) -> Measured | None:
-        """Value of a choice `[n_classes]` (-1: none); None when incomplete or cyclic."""
+        """Return the value of a choice `[n_classes]` (-1: none); None if incomplete or cyclic."""
         order = active_classes(self.children, choice, self.roots)
         if order is None:
             return None
@@ -86,23 +87,23 @@ class PathInstance(Instance):
         )
 
     def allows(self, measured: Measured) -> bool:
-        """Whether a choice keeps all limits."""
+        """Return whether a choice keeps all limits."""
         return measured.path <= self.path_limit * (1 + ROUNDING) and all(
             used <= limit * (1 + ROUNDING)
             for used, limit in zip(measured.loads, self.capacity, strict=True)
         )
 
     def value(self, choice: Sequence[int]) -> float:
-        """Value of a choice; infinite when it is incomplete, cyclic or breaks a limit."""
+        """Return the value of a choice; infinite if it is incomplete, cyclic or breaks a limit."""
         measured = self.measure(choice)
         return measured.value if measured and self.allows(measured) else math.inf
 
     def finish(self) -> list[float]:
-        """`[n_classes]`: the exact least critical path of each class, infinite if there is none."""
+        """Return the exact least critical path of each class, `[n_classes]`; infinite if none."""
         return least_finish(self.members, self.option_class, self.children, self.path)[0]
 
     def total_bound(self) -> float:
-        """A bound on the total cost of every solution (`dearest_chain`)."""
+        """Return a lower bound on the total cost of every solution (`dearest_chain`)."""
         if self.signed:
             return -math.inf
         return dearest_chain(
@@ -110,12 +111,12 @@ class PathInstance(Instance):
         )
 
     def rows(self, choice: Sequence[int]) -> dict[int, int]:
-        """A choice in the problem's numbers, with what was settled."""
+        """Return a choice in the problem's numbers, with the settled classes."""
         order = active_classes(self.children, choice, self.roots) or []
         return {**self.settled, **{self.class_ids[c]: self.option_ids[choice[c]] for c in order}}
 
     def choice(self, rows: Mapping[int, int], fill: Sequence[int]) -> list[int]:
-        """A choice that follows the problem's rows where their options are left, else `fill`."""
+        """Return a choice that follows the problem's rows if their options are left, or `fill`."""
         chosen = list(fill)
         for c, m in enumerate(self.members):
             wanted = rows.get(self.class_ids[c])
@@ -126,7 +127,7 @@ class PathInstance(Instance):
 
 
 def from_problem(problem: Problem, cost: FloatArray, objective: Objective) -> PathInstance:
-    """The instance of a problem under `cost [n_implementations]`; an infinite cost forbids."""
+    """Build the instance of a problem; an infinite `cost [n_implementations]` forbids."""
     limits = objective.totals_limited
     columns = [problem.metrics.index(name) for name in limits]
     load = problem.impl_cost[:, columns]

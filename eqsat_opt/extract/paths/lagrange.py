@@ -3,9 +3,9 @@
 A limit with a price on it is an ordinary extraction: each e-node takes its implementation of least
 cost + λ·load, and min over x of cost + λ·(load − limit) bounds every solution within the limits.
 The dual is concave and piecewise linear in λ; Kelley's cutting planes (J. SIAM 8, 1960) find its
-maximum, in one dimension by way of the kinks of the trade-off curve. The structures met on the way
-are then combined: CP-SAT chooses e-nodes and implementations from all of them under the limits (for
-one structure that is the multiple-choice knapsack).
+maximum, in one dimension by way of the kinks of the trade-off curve. The structures found on the
+way are then combined: CP-SAT chooses e-nodes and implementations from all of them under the limits
+(for one structure that is the multiple-choice knapsack).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from eqsat_opt.extract.solve.weighted_sum import Rows, Solution, raise_choice, s
 __all__ = ["Relaxed", "bound_limited"]
 
 _ROUNDS = 40
-_PRECISION = 1e-4  # relative; what is open after that is the duality gap, which prices cannot close
+_PRECISION = 1e-4  # relative; the rest is the duality gap, which prices cannot close
 _FIRST_PRECISION = 1e-2  # prices far from the best need no exact answer
-_MERGE_SHARE = 0.25  # of the time, for combining structures
-_MERGE_WORK = 5.0  # CP-SAT's count for the same, about seconds
+_MERGE_SHARE = 0.25  # share of the time for combining structures
+_MERGE_WORK = 5.0  # work limit of CP-SAT for the same, about seconds
 _STEEP = 1e4  # largest price of a whole limit, in units of the cost
 
 
@@ -40,8 +40,8 @@ class Relaxed:
     """One step of the relaxation.
 
     Attributes:
-        rows: a solution, None if there is none; whether it keeps the limits is luck.
-        lower_bound: on every solution within the limits; infinite if there is none.
+        rows: a solution, None if there is none; it may or may not keep the limits.
+        lower_bound: lower bound on every solution within the limits; infinite if there is none.
         multipliers: prices of the limits that prove the bound, one for each.
     """
 
@@ -52,7 +52,7 @@ class Relaxed:
 
 @dataclass(frozen=True)
 class _Point:
-    """A solution as the dual sees it."""
+    """A solution in the dual, which sees only its cost and its loads."""
 
     rows: Rows
     cost: float
@@ -68,14 +68,15 @@ def bound_limited(
     deadline: float,
     best: Callable[[], float] = lambda: math.inf,
 ) -> Iterator[Relaxed]:
-    """Solutions and bounds for the least total cost under limits, better and better.
+    """Yield solutions and bounds for the least total cost under limits, better and better.
 
     Costs are `[n_implementations]`, and an infinite one forbids. `best` is the cost of the best
     solution that the caller knows within the limits; `deadline` is a value of
     `time.perf_counter()`.
 
     Yields:
-        What is known so far; the rows of the last step keep the limits, if any could be found.
+        The best bound so far and a solution; the rows of the last step keep the limits, if any
+        could be found.
     """
     dual = _Dual(problem=problem, cost=cost, limits=limits, settings=settings, deadline=deadline)
     free = np.zeros(len(limits))
@@ -124,7 +125,7 @@ class _Dual:
         self._multipliers = (0.0,) * len(self._limits)
 
     def late(self) -> bool:
-        """Whether the time for prices is up."""
+        """Return whether the time for prices is up."""
         allowed = (self._deadline - self._start) * (1 - _MERGE_SHARE)
         return time.perf_counter() > self._start + allowed
 
@@ -146,7 +147,7 @@ class _Dual:
     def least_load(self, column: int) -> Relaxed:
         """Solve for the least use of one limit; more than the limit proves that nothing fits."""
         prices = np.where(np.isfinite(self._cost), self._load[:, column], np.inf)
-        # Among solutions of the same load the cheaper ones are of use.
+        # Among solutions of the same load, the cheaper ones are useful.
         finite = self._cost[np.isfinite(self._cost)]
         scale = float(self._load.max(initial=0.0)) / max(float(finite.max(initial=0.0)), 1e-300)
         tie = 1e-6 * min(scale, 1e12)
@@ -182,21 +183,21 @@ class _Dual:
         self.points.append(point)
 
     def feasible(self) -> _Point | None:
-        """The cheapest point within the limits."""
+        """Return the cheapest point within the limits."""
         return min(filter(self.fits, self.points), key=lambda p: p.cost, default=None)
 
     def fits(self, point: _Point) -> bool:
-        """Whether a point is within the limits."""
+        """Return whether a point is within the limits."""
         pairs = zip(point.loads, self._capacity.tolist(), strict=True)
         return all(used <= limit * (1 + 1e-9) for used, limit in pairs)
 
     def next_prices(self) -> tuple[FloatArray, float]:
-        """Where the cutting planes put the maximum, and the relative room above the bound."""
+        """Return prices at the cutting planes' maximum, and its relative distance to the bound."""
         from ortools.linear_solver import pywraplp  # takes a second or two: only when needed
 
         solver = pywraplp.Solver.CreateSolver("GLOP")
         most = max(p.cost for p in self.points) or 1.0
-        # In units of cost per limit, so that the numbers are near one.
+        # Prices are in units of cost per limit, so that the numbers are near one.
         unit = [
             max(limit, *(p.loads[k] for p in self.points), 1e-300)
             for k, limit in enumerate(self._capacity.tolist())
@@ -220,7 +221,7 @@ class _Dual:
         return found, (value - self.bound) / value if value > 0 else 0.0
 
     def combined(self) -> Relaxed:
-        """The best that e-nodes and implementations of all points give within the limits."""
+        """Combine e-nodes and implementations of all points; return the best within the limits."""
         owner = self._problem.implementation_node()
         nodes = {int(owner[row]) for point in self.points for row in point.rows.values()}
         allowed = np.isin(owner, sorted(nodes))

@@ -1,9 +1,9 @@
 """Objectives with a critical path, and limits: search and bound on the path instance.
 
-The bound combines two problems that are easy to bound each on its own: every solution has at least
-the least total (an ordinary extraction; under limits its Lagrangian dual, `lagrange`) and at least
-the least critical path (exact, Knuth), so value >= total bound + alpha · least path. What the bound
-leaves open also limits the critical path of every better solution, which cuts much away.
+The bound combines two problems that are each easy to bound: every solution has at least the least
+total (an ordinary extraction; under limits its Lagrangian dual, `lagrange`) and at least the least
+critical path (exact, Knuth), so value >= total bound + alpha · least path. The gap that is left
+also limits the critical path of every better solution, which excludes many options.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from eqsat_opt.extract.trees import cheapest_trees
 
 __all__ = ["solve_constrained"]
 
-_SEARCH_SHARE = 0.5  # of the time left, at most, for neighbourhoods; they end by patience
-_BOUND_SHARE = 0.6  # of the time left, at most, for the bound on the total
-_ALONE_OPTIONS, _ALONE_WORK = 3000, 0.5  # what one worker is tried on, and how long
+_SEARCH_SHARE = 0.5  # greatest share of the time left for neighbourhoods; they end by patience
+_BOUND_SHARE = 0.6  # greatest share of the time left for the bound on the total
+_ALONE_OPTIONS, _ALONE_WORK = 3000, 0.5  # largest instance for one worker, and its work limit
 _SOLVER_START_S = 0.05  # with less time left the solver is not worth starting
 
 
@@ -49,7 +49,7 @@ def solve_constrained(
     time_limit_s: float,
     note: Note = lambda stage, cost, bound: None,
 ) -> Solution:
-    """Minimise total + alpha · critical path under limits; as `solvers.solve`."""
+    """Minimise total + alpha · critical path under limits; for arguments see `solvers.solve`."""
     deadline = time.perf_counter() + time_limit_s
     raw = from_problem(problem, cost, objective)
     state = PathState(raw, note)
@@ -67,7 +67,7 @@ def solve_constrained(
     state.tell("greedy")
     if settings.method != "greedy":
         try:
-            inner = replace(settings, interruptible=False)  # the first one stops all stages
+            inner = replace(settings, interruptible=False)  # the first interrupt stops all stages
             _search(
                 problem, cost, objective, instance, state=state, settings=inner, deadline=deadline
             )
@@ -86,7 +86,7 @@ def _search(
     settings: Settings,
     deadline: float,
 ) -> None:
-    """The stages in the order of their price; what a bound cuts away is searched again."""
+    """Run the stages in the order of their price, each on what the bounds so far leave."""
     if state.closed(settings.gap):
         return
     found, proven = branch_paths(instance, _start(instance, state))
@@ -108,8 +108,8 @@ def _search(
         if pruned is None or state.closed(settings.gap):
             return
         instance = pruned
-    # Then the bound on the total, because it cuts much away, and what leads to it is a good place
-    # to start from besides.
+    # The bound on the total comes next, because it excludes many options, and because the solutions
+    # on the way are good starting points.
     _bound_total(problem, cost, objective, state, settings=settings, deadline=deadline)
     state.tell("bound on the total")
     if state.closed(settings.gap):
@@ -125,7 +125,7 @@ def _search(
 def _proven_alone(
     instance: PathInstance, state: PathState, settings: Settings, deadline: float
 ) -> PathInstance | None:
-    """One worker: many problems are easy, and then choice and proof are repeatable.
+    """Prove with one worker: many problems are easy, and choice and proof are then repeatable.
 
     Returns:
         The instance of options that may still improve the solution; None if there are none.
@@ -161,7 +161,7 @@ def _solved(
     )
     if solved.choice is not None:
         state.offer_choice(left, solved.choice)
-    # What was pruned is worse than the best solution, so the bound is not above that one.
+    # Pruned options are worse than the best solution, so the bound must not exceed its value.
     state.raise_bound(0.0, min(solved.lower_bound, state.value))
     state.tell("solver")
 
@@ -169,7 +169,7 @@ def _solved(
 def _searched_around(
     instance: PathInstance, state: PathState, settings: Settings, deadline: float, share: float
 ) -> PathInstance | None:
-    """Neighbourhoods of the best solution; what can still be better, None if nothing can."""
+    """Search neighbourhoods; return the instance that may still be better, None if none can."""
     left = _pruned(instance, state)
     if left is None or settings.method == "exact" or state.closed(settings.gap):
         return left
@@ -192,7 +192,7 @@ def _searched_around(
 
 
 def _pruned(instance: PathInstance, state: PathState) -> PathInstance | None:
-    """What a better solution can use; None, and the bound raised, if nothing can be better."""
+    """Return the options for a better solution; None, with a raised bound, if there is none."""
     if state.rows is None:
         return instance
     left = prune(instance, state.value, state.total_bound)
@@ -204,7 +204,7 @@ def _pruned(instance: PathInstance, state: PathState) -> PathInstance | None:
 
 
 def _start(instance: PathInstance, state: PathState) -> list[int] | None:
-    """The best solution in the instance's options, filled up with trees."""
+    """Return the best solution in the instance's options, completed with trees."""
     if state.rows is None:
         return None
     cost = [max(0.0, c) for c in instance.cost]
@@ -223,7 +223,7 @@ def _bound_total(
     settings: Settings,
     deadline: float,
 ) -> None:
-    """Bound the total cost alone; its solutions are offered too."""
+    """Compute a bound on the total cost alone, and offer its solutions."""
     limits = objective.totals_limited
     remaining = max(0.0, deadline - time.perf_counter())
     if limits:

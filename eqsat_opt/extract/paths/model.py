@@ -6,8 +6,8 @@
     F(c) >= F(d) + Σ_i x(i) · path(i)               if every option of c waits for d
     Σ load·x <= capacity,   CP <= path limit
 
-Models of AutoGraph (Zheng et al., 2023, eq. 1) with the strengthening rows. Numbers are scaled to
-integers and rounded down, so the model is a relaxation and its bound holds.
+The models are those of AutoGraph (Zheng et al., 2023, eq. 1) with the strengthening rows. Numbers
+are scaled to integers and rounded down, so the model is a relaxation and its bound holds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def solve_paths(
     seed: int = 0,
     mode: Mode = "parallel",
 ) -> Solved:
-    """Minimise the value of an instance, whose costs may be negative; as `exact.solve_exactly`.
+    """Minimise the value of an instance, whose costs may be negative; see `exact.solve_exactly`.
 
     Raises:
         ExtractionError: the solver refused the model.

@@ -20,7 +20,7 @@ _LIMIT_BITS = 50
 class PathModel:
     """The model under construction.
 
-    `x` and `y` hold True for what every solution has: then there is no variable.
+    `x` and `y` are True, in place of a variable, for what every solution contains.
     """
 
     def __init__(self, instance: PathInstance, model: Any) -> None:
@@ -39,7 +39,7 @@ class PathModel:
                 self.x[i] = self.y[c] if len(m) == 1 else model.new_bool_var("")
 
     def rows(self) -> None:
-        """One option for each needed class, and the classes below it; support if costs can pay."""
+        """Add an option for each needed class, its children, and users if costs are negative."""
         users: dict[int, list[Any]] = {c: [] for c in self.order}
         for c in self.order:
             m = self.instance.members[c]
@@ -61,18 +61,18 @@ class PathModel:
                 else:
                     self.model.add_implication(self.y[c], self.y[d])
         if self.instance.signed:
-            # A class with a negative cost must not be chosen for its own sake. Users form no cycle,
-            # so going up from user to user ends at a root.
+            # A class with a negative cost must not be chosen without a user. Users form no cycle,
+            # so the way up from user to user ends at a root.
             for c in self.order:
                 if self.y[c] is not True and not any(u is True for u in users[c]):
                     self.model.add_bool_or([~self.y[c], *users[c]])
 
     def levels(self) -> None:
-        """A level for each class that lies on a cycle; chosen options are above their children."""
+        """Add a level for each class on a cycle; chosen options are above their children."""
         self.level = add_levels(self.model, self.order, self.component, self.instance, x=self.x)
 
     def limits(self, cp_model: Any) -> None:
-        """Largest totals."""
+        """Add the limits on totals."""
         for column, limit in enumerate(self.instance.capacity):
             loads = {i: self.instance.load[i][column] for i in self.x}
             scale = _scale(loads.values(), math.fsum(loads.values()), _LIMIT_BITS)
@@ -81,7 +81,7 @@ class PathModel:
             self.model.add(cp_model.LinearExpr.weighted_sum(variables, numbers) <= limit_scaled)
 
     def objective(self, cp_model: Any) -> None:
-        """Total cost and critical path; makes the finish times if the path matters."""
+        """Add the total cost and critical path, with finish times if the path matters."""
         instance = self.instance
         dearest = [
             max((abs(instance.cost[i]) for i in instance.members[c]), default=0.0)
@@ -108,7 +108,7 @@ class PathModel:
         self.model.minimize(goal)
 
     def _finish_times(self) -> Any:
-        """Finish variables; the critical path as a variable, in the units of the objective."""
+        """Add finish variables; return the critical path, a variable in the objective's units."""
         instance, model = self.instance, self.model
         lengths = {i: instance.path[i] for i in self.x}
         if instance.alpha > 0:
@@ -129,7 +129,7 @@ class PathModel:
                 self.finish[c] = fixed
             else:
                 self.least[c] = min(least[c], horizon)
-                latest = max(self.least[c], horizon - int(tail[c]))  # of a class that is needed
+                latest = max(self.least[c], horizon - int(tail[c]))  # finish of a needed class
                 self.finish[c] = model.new_int_var(self.least[c], latest, "")
         for c in self.order:
             if not isinstance(self.finish[c], int):
@@ -141,7 +141,7 @@ class PathModel:
         return last
 
     def _fixed_finish(self, c: int) -> int | None:
-        """The finish of a class that has no choice and waits for none that has one."""
+        """Return the finish of a class if neither it nor the classes below have a choice."""
         m = self.instance.members[c]
         if len(m) != 1 or c in self.level:
             return None
@@ -175,7 +175,7 @@ class PathModel:
                 model.add(own >= self.finish[d] + sum(self.units[i] * self.x[i] for i in m))
 
     def _sum(self, numbers: dict[int, float], scale: float) -> tuple[list[Any], list[int], int]:
-        """Variables, their scaled numbers, and the part that is always there."""
+        """Return variables, their scaled numbers, and the constant part."""
         variables: list[Any] = []
         scaled: list[int] = []
         constant = 0
@@ -189,7 +189,7 @@ class PathModel:
         return variables, scaled, constant
 
     def hint(self, choice: Sequence[int]) -> None:
-        """Start from a solution, with its levels and finish times."""
+        """Add a solution as a hint, with its levels and finish times."""
         instance, model = self.instance, self.model
         measured = instance.measure(choice)
         if measured is None:
@@ -215,7 +215,7 @@ class PathModel:
 
 
 def _needed_classes(instance: PathInstance) -> tuple[list[int], list[int]]:
-    """Classes that the roots can need, components with children first; component of each class."""
+    """Return the classes that the roots may need, children's components first, and components."""
     needed = possible_classes(instance.members, instance.children, instance.roots)
     members = [m if c in needed else [] for c, m in enumerate(instance.members)]
     component = strong_components(members, instance.children)
@@ -223,7 +223,7 @@ def _needed_classes(instance: PathInstance) -> tuple[list[int], list[int]]:
 
 
 def _forced(instance: PathInstance) -> set[int]:
-    """Classes that every solution has, as far as common children tell."""
+    """Return classes that every solution contains, as far as common children show."""
     forced = set(instance.roots)
     stack = list(forced)
     while stack:
@@ -239,7 +239,7 @@ def _forced(instance: PathInstance) -> set[int]:
 
 
 def _scale(numbers: Iterable[float], reference: float, bits: int) -> float:
-    """A scale to integers: a small power of ten where that is exact, else 2^bits / reference."""
+    """Return a scale to integers: an exact small power of ten, or 2^bits / reference."""
     values = list(numbers)
     for scale in (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6):
         if reference * scale > 2**bits:

@@ -1,7 +1,8 @@
 """Simplification of a problem with a critical path and limits.
 
 A rule is applied only if it is sound for the total, the critical path and every limit at once.
-Settling forced classes is not (what waits for them would start too early), so edges to them stay.
+Settling forced classes is not sound (classes that wait for them would start too early), so edges to
+them stay.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from eqsat_opt.extract.simplify.necessity import necessity
 
 __all__ = ["necessary", "prune", "reachable", "reduce_paths"]
 
-_WORK = 4_000_000  # words of bit sets that the rules with necessity sets may touch
+_WORK = 4_000_000  # greatest number of words of bit sets for the rules with necessity sets
 
 
 def reduce_paths(instance: PathInstance) -> PathInstance | None:
-    """Cut what no optimum needs; None when a root cannot be computed within the path limit."""
+    """Drop what no optimum needs; None if a root cannot be computed within the path limit."""
     instance = _without_duplicates(_possible(instance))
     signed = instance.signed
     if not signed:
@@ -48,15 +49,15 @@ def prune(
     cost + multiplier · (load - capacity), which is not above the cost.
 
     Args:
-        instance: costs must not be negative.
+        instance: the instance; costs must not be negative.
         best: value of a known solution.
         total_bound: lower bound on the total cost of every solution; with multipliers, the bound
             that they prove.
         multipliers: price of each limited metric; none means 0.
 
     Returns:
-        What is left, with a path limit that follows from the bound; None if nothing is, which
-        proves that no solution is cheaper.
+        The options that are left, with a path limit that follows from the bound; None if there are
+        none, which proves that no solution is cheaper.
     """
     cost, credit = instance.cost, 0.0
     if any(multipliers):
@@ -84,7 +85,7 @@ def prune(
 
 
 class _Floor:
-    """What a solution with one option costs and lasts at least, under the given costs."""
+    """Lower bounds on cost and path of a solution with one option, under the given costs."""
 
     def __init__(self, instance: PathInstance, cost: Sequence[float]) -> None:
         members, children = instance.members, instance.children
@@ -100,12 +101,12 @@ class _Floor:
         self._base = math.fsum(self._least[c] for c in bits(self._needed))
 
     def chain(self, c: int, i: int) -> float:
-        """Longest chain, at least."""
+        """Return a lower bound on the longest chain."""
         below = max((self._finish[d] for d in self._instance.children[i]), default=0.0)
         return max(below + self._instance.path[i] + self._tail[c], self._path)
 
     def total(self, c: int, i: int) -> float:
-        """Total cost, at least."""
+        """Return a lower bound on the total cost."""
         children = self._instance.children[i]
         below = max((self._dear[d] for d in children), default=0.0)
         total = below + self._cost[i] + self._dear_tail[c]
@@ -117,7 +118,7 @@ class _Floor:
 
 
 def _possible(instance: PathInstance) -> PathInstance:
-    """Without options that close a cycle, cannot be computed or are too long by themselves."""
+    """Drop options that close a cycle, cannot be computed or are too long by themselves."""
     finish, limit = instance.finish(), instance.path_limit * (1 + ROUNDING)
     members = [
         [
@@ -142,7 +143,7 @@ def _uses_no_more(instance: PathInstance, i: int, j: int) -> bool:
 
 
 def _without_duplicates(instance: PathInstance) -> PathInstance:
-    """Of options with the same class and children keep those that no other beats."""
+    """Keep those options that no other one with the same class and children beats."""
     members = []
     for m in instance.members:
         kept: dict[tuple[int, ...], list[int]] = {}
@@ -155,7 +156,7 @@ def _without_duplicates(instance: PathInstance) -> PathInstance:
 
 
 def _settle_free(instance: PathInstance) -> PathInstance:
-    """A class with a tree that costs, lasts and uses nothing takes it."""
+    """Settle each class that has a tree without cost, time and load."""
     weight = [
         c + p + sum(load)
         for c, p, load in zip(instance.cost, instance.path, instance.load, strict=True)
@@ -178,16 +179,16 @@ def _settle_free(instance: PathInstance) -> PathInstance:
 
 
 def necessary(instance: PathInstance) -> list[int] | None:
-    """Bit set of the classes below each class in every solution; None if that is too much work."""
+    """Return the set of classes below each class in every solution; None if too much work."""
     component = strong_components(instance.members, instance.children)
     order = sorted(range(instance.n_classes), key=component.__getitem__)
     return necessity(instance.members, instance.children, order, work=_WORK)
 
 
 def _without_dominated(instance: PathInstance) -> PathInstance:
-    """Drop A if a B of its class uses no more and waits only for what lies below A anyway.
+    """Drop A if a B of its class uses no more and waits only for classes below A.
 
-    What lies below A has finished before A starts, so B is not later; it cannot close a cycle.
+    Classes below A have finished before A starts, so B is not later; it cannot close a cycle.
     """
     masks = necessary(instance)
     if masks is None:
@@ -209,7 +210,7 @@ def _without_dominated(instance: PathInstance) -> PathInstance:
 
 
 def reachable(instance: PathInstance) -> PathInstance:
-    """Only the classes that the roots can need, numbered anew."""
+    """Return the instance of the classes that the roots may need, with new numbers."""
     classes = sorted(possible_classes(instance.members, instance.children, instance.roots))
     local = {c: k for k, c in enumerate(classes)}
     options = [i for c in classes for i in instance.members[c]]

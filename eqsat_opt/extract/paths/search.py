@@ -1,6 +1,6 @@
 """Good choices for path instances: a portfolio of trees, single exchanges, neighbourhoods.
 
-Everything is limited by counts, so equal runs give equal choices unless the deadline strikes.
+Every search is limited by counts, so equal runs give equal choices unless the deadline strikes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from eqsat_opt.extract.trees import class_parents
 __all__ = ["improve_by_exchanges", "improve_by_neighbourhoods", "portfolio"]
 
 _BALANCES = (0.0, 0.25, 1.0, 4.0, 100.0)  # weight of the longest chain against the tree
-_EXCHANGES = 3000  # choices that single exchanges may measure
-_FIRST_SIZE = 60  # freed classes with a choice
+_EXCHANGES = 3000  # greatest number of choices that single exchanges evaluate
+_FIRST_SIZE = 60  # number of freed classes with a choice
 _GROWTH, _SHRINK, _SMALLEST = 1.06, 0.8, 8  # of the size after one that was (not) solved
-_SOLVER_WORK = 0.3  # CP-SAT's count, about seconds, for one neighbourhood
+_SOLVER_WORK = 0.3  # work limit of CP-SAT for one neighbourhood, about seconds
 _BRANCH_STEPS = 300
 _STEP = 1e-9  # relative gain that counts
 
 
 def portfolio(instance: PathInstance) -> list[list[int]]:
-    """Choices for all classes, good for the total, for the chain and for what lies between."""
+    """Return choices for all classes: good for the total, for the chain, and in between."""
     members, children = instance.members, instance.children
     costs = [instance.cost]
     for k, limit in enumerate(instance.capacity):
-        # With a limit, also what uses little of it.
+        # With a limit, choices that use little of it are added.
         costs.append([load[k] / (limit or 1.0) for load in instance.load])
         total = math.fsum(map(abs, instance.cost))
         costs.extend(
@@ -69,7 +69,7 @@ def improve_by_exchanges(
     seed: int = 0,
     deadline: float = math.inf,
 ) -> list[int]:
-    """First-improvement passes over single exchanges until one finds nothing.
+    """Improve a choice by single exchanges, first improvement first, until none is left.
 
     Returns:
         A choice whose value is no larger.
@@ -113,13 +113,14 @@ def improve_by_neighbourhoods(
 ) -> list[int]:
     """Free some classes, keep the others, solve that problem exactly; repeat while it gains.
 
-    Costs must not be negative. It stops after `patience` neighbourhoods without a gain, and at the
-    value `target`.
+    Costs must not be negative. The search stops after `patience` neighbourhoods without a gain, and
+    at the value `target`.
 
     Returns:
         A choice whose value is no larger.
     """
-    # Numbers of the instance stand for themselves, so that a neighbourhood can name them.
+    # Classes and options are identified by their numbers in the instance, so that a neighbourhood
+    # can refer to them.
     whole = replace(
         instance,
         class_ids=list(range(instance.n_classes)),
@@ -164,7 +165,7 @@ def _around(
     size: int,
     rng: random.Random,
 ) -> set[int]:
-    """Classes with a choice that a breadth-first walk meets first."""
+    """Return the classes with a choice that a breadth-first walk meets first."""
     free: set[int] = set()
     seen = {start}
     queue = deque([start])
@@ -190,7 +191,7 @@ def _solve_around(
     seed: int,
     deadline: float,
 ) -> tuple[list[int] | None, bool]:
-    """A better choice that differs in the free classes only, and whether the search ended."""
+    """Return a better choice that differs in free classes only, and whether the search ended."""
     members = [m if c in free or best[c] < 0 else [best[c]] for c, m in enumerate(whole.members)]
     part = prune(reachable(replace(whole, members=members)), value, total_bound)
     if part is None:

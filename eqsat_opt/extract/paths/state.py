@@ -14,7 +14,7 @@ from eqsat_opt.extract.solve.weighted_sum import Rows
 __all__ = ["Note", "PathState"]
 
 Note = Callable[[str, float, float], None]
-"""Told of a stage, the best value and the bound."""
+"""Function that is called with a stage, the best value and the bound."""
 
 _TIE = 1e-12  # relative difference below which the incumbent stays
 _ROUNDING = 1e-8  # relative gap that the solver's integers may leave open
@@ -25,12 +25,12 @@ class PathState:
     """The best solution and bound so far.
 
     Attributes:
-        raw: judges every offer.
-        note: told of progress.
-        path_value: the least critical path's part of the objective.
+        raw: the instance that evaluates every offered solution.
+        note: function that is called on progress.
+        path_value: part of the objective that the least critical path contributes.
         rows, value: the best solution; an earlier one stays unless a later one is clearly better.
-        total_bound: on the total cost of every solution.
-        bound: on the objective of every solution.
+        total_bound: lower bound on the total cost of every solution.
+        bound: lower bound on the objective of every solution.
         multipliers, priced_bound: prices of the limits and the bound on the total that they prove.
     """
 
@@ -49,7 +49,7 @@ class PathState:
         self._option = {row: i for i, row in enumerate(self.raw.option_ids)}
 
     def offer(self, rows: Mapping[int, int]) -> None:
-        """Take a solution in the problem's numbers, if it is one and is better."""
+        """Take a solution in the problem's numbers, if it is valid and better."""
         choice = [-1] * self.raw.n_classes
         for c, row in rows.items():
             choice[c] = self._option.get(row, -1)
@@ -65,12 +65,12 @@ class PathState:
             self.offer(instance.rows(choice))
 
     def raise_bound(self, total: float, value: float = 0.0) -> None:
-        """Take bounds on the total cost and on the objective of every solution."""
+        """Take lower bounds on the total cost and on the objective of every solution."""
         self.total_bound = max(self.total_bound, total)
         self.bound = max(self.bound, value, self.total_bound + self.path_value)
 
     def closed(self, gap: float) -> bool:
-        """Whether the gap is small enough to stop, or there is no solution."""
+        """Return whether the gap is small enough to stop, or there is no solution."""
         found = (
             math.isfinite(self.value) and relative_gap(self.value, self.bound) <= gap + _ROUNDING
         )

@@ -1,3 +1,3 @@
-"""Shrinking a problem without losing every optimum: the rules, and what they share."""
+"""Simplification of a problem that keeps an optimum: the rules and the data that they share."""
 
 __all__: list[str] = []

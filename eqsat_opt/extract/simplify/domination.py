@@ -1,4 +1,4 @@
-"""Rules of simplification that compare options by what each of them needs in any case."""
+"""Rules of simplification that compare options by the classes that each needs in any case."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from eqsat_opt.extract.trees import cheapest_trees
 
 __all__ = ["compare_options"]
 
-_PAIRS = 100_000  # of options that are compared in one class
-_RIVALS = (16, 256)  # cheapest options of a class that may beat the others: at least, at most
+_PAIRS = 100_000  # greatest number of pairs of options that are compared in one class
+_RIVALS = (16, 256)  # least and greatest number of cheapest options that may beat the others
 
 
 def compare_options(
@@ -26,13 +26,13 @@ def compare_options(
 ) -> tuple[Draft, int]:
     """Drop options that are cyclic, beaten or too expensive; find forced classes.
 
-    Reads the forced classes as free: edges to them from other components must have been cut.
+    Forced classes count as free: edges to them from other components must have been cut.
 
     Every class must be computable. A known solution `start` (class to option, in the problem's
     numbers) prunes where it covers a connected part; `work` is a rough count of steps to take.
 
     Returns:
-        The draft without the options, and the steps taken.
+        The draft without the options, and the number of steps taken.
     """
     rules = _Comparison(draft, work)
     rules.drop_cyclic()
@@ -49,7 +49,7 @@ class _Private:
     """Classes that only one option uses, so that they are paid only with it.
 
     Attributes:
-        is_private: `[n_classes]`, whether it is one.
+        is_private: `[n_classes]`, whether a class is private.
         least: `[n_classes]`, least cost of each class with the private ones below it.
         saved: `[n_options]`, cost of each option with the least of its private children.
     """
@@ -60,7 +60,7 @@ class _Private:
 
 
 class _Comparison:
-    """The rules in the order that they are meant to run in, on one draft."""
+    """The rules on one draft, in the order in which they must run."""
 
     def __init__(self, draft: Draft, work: int) -> None:
         self.draft, self.work = draft, work
@@ -74,7 +74,7 @@ class _Comparison:
         self.steps = self.sets.steps
 
     def drop_cyclic(self) -> None:
-        """Drop what needs its own class."""
+        """Drop options that need their own class."""
         sets = self.sets
         for c, m in enumerate(self.members):
             own = sets.position[c] - sets.base[c]
@@ -83,9 +83,9 @@ class _Comparison:
                     self.alive[i] = False
 
     def find_forced(self) -> None:
-        """Mark what the forced classes need."""
+        """Mark the classes that forced classes need as forced."""
         sets = self.sets
-        known: dict[int, int] = {}  # by the place of the lowest bit
+        known: dict[int, int] = {}  # by the position of the lowest bit
         stack = [c for c, is_forced in enumerate(self.forced) if is_forced]
         while stack:
             c = stack.pop()
@@ -100,7 +100,7 @@ class _Comparison:
                     stack.append(d)
 
     def drop_dominated(self) -> None:
-        """Drop A if a B of its class costs no more, and needs only what lies below A anyway.
+        """Drop A if a B of its class costs no more and needs only classes below A.
 
         Below A means below its class too, so B cannot close a cycle.
         """
@@ -118,9 +118,9 @@ class _Comparison:
                         break
 
     def _rivals(self, m: range) -> tuple[list[int], int]:
-        """Options of a class that are left, cheapest first, and how many may beat others.
+        """Return a class's options that are left, cheapest first, and how many may beat others.
 
-        No options if there is nothing to compare, or comparing would be too much work.
+        There are no options if there is nothing to compare, or comparing would be too much work.
         """
         options = [i for i in m if self.alive[i]]
         n = len(options)
@@ -136,7 +136,7 @@ class _Comparison:
         return options, rivals
 
     def _wanted(self, c: int, option: int) -> int:
-        """The children of an option in bits of its class; all bits if one lies too far back."""
+        """Return an option's children in bits of its class; all bits if one is too far back."""
         position, base = self.sets.position, self.sets.base[c]
         want = 0
         for d in self.children[option]:
@@ -146,11 +146,11 @@ class _Comparison:
         return want
 
     def drop_dominated_by_trees(self) -> list[float]:
-        """Drop A if B with whole trees for the children that A lacks costs no more.
+        """Drop A if B costs no more, even with whole trees for the children that A lacks.
 
-        What only A uses is saved with it. The trees must lie in other components, so that they
-        cannot close a cycle. They end at forced classes, which are paid anyway. No option of a tree
-        is dropped, so the trees stay valid while the rule runs.
+        The cost of classes that only A uses is saved with it. The trees must be in other
+        components, so that they cannot close a cycle. They end at forced classes, which are paid
+        anyway. No option of a tree is dropped, so the trees stay valid while the rule runs.
 
         Returns:
             `[n_classes]`, cost of the tree of each class.
@@ -186,14 +186,14 @@ class _Comparison:
         return value
 
     def _trees(self, free: list[bool]) -> tuple[list[float], list[int]]:
-        """Cheapest trees of what is left; they end at the classes that are free."""
+        """Return the cheapest trees of the options that are left; they end at free classes."""
         members = [[i for i in m if self.alive[i]] for m in self.members]
         option_class = self.draft.option_class.tolist()
         ends = [c for c, is_free in enumerate(free) if is_free]
         return cheapest_trees(members, option_class, self.children, self.cost, free=ends)
 
     def _private(self) -> _Private:
-        """Children before parents, so that the least costs of private children are known."""
+        """Find private classes, children before parents so that least costs below are known."""
         left = self.draft.child_ix[np.array(self.alive, dtype=bool)[self.draft.edge_option]]
         users = np.bincount(left, minlength=self.draft.n_classes)
         private = ((users == 1) & ~np.array(self.forced, dtype=bool)).tolist()
@@ -213,7 +213,7 @@ class _Comparison:
     def drop_too_dear(self, start: Mapping[int, int] | None, trees: list[float]) -> None:
         """Drop an option if every solution with it costs more than a known one.
 
-        `trees` are what a tree of each class costs beyond what is paid anyway.
+        `trees` gives the cost of a tree of each class beyond forced classes, which are paid anyway.
         """
         part = self.draft.part
         upper = self._known_costs(start) * (1 + 1e-9)  # for sums in another order
@@ -224,15 +224,15 @@ class _Comparison:
         self.alive = alive.tolist()
 
     def _rest(self, least: list[float], n_parts: int) -> FloatArray:
-        """`[n_classes]`: least cost of the other forced classes of the same part."""
+        """Return the least cost of the other forced classes of the same part, `[n_classes]`."""
         paid = np.where(np.array(self.forced, dtype=bool), np.array(least), 0.0)
         return sums(paid, self.draft.part, n_parts)[self.draft.part] - paid
 
     def _least_with_private(self, n_parts: int) -> FloatArray:
-        """`[n_options]`: a lower bound of each solution with the option, from private classes.
+        """Return lower bounds on solutions with each option from private classes, `[n_options]`.
 
         The least cost of a private class is part of that of its user, and so on up to a class that
-        is forced or shared: on the way back down it is exchanged for that of the option.
+        is forced or shared: on the way back down it is replaced by that of the option.
         """
         found = self._private()
         rest = self._rest(found.least, n_parts).tolist()
@@ -248,9 +248,10 @@ class _Comparison:
         return np.array(bound)
 
     def _least_with_needed(self, limit: FloatArray, n_parts: int, trees: list[float]) -> FloatArray:
-        """`[n_options]`: a lower bound of each solution with the option, from necessity sets.
+        """Return lower bounds on solutions with each option from necessity sets, `[n_options]`.
 
-        Counted only where the tree of the option, which costs no less, is above the limit.
+        Needed classes are added only where the tree of the option, which costs no less, is above
+        the limit.
         """
         draft, sets = self.draft, self.sets
         least = [min((self.cost[i] for i in m if self.alive[i]), default=0.0) for m in self.members]
@@ -265,7 +266,7 @@ class _Comparison:
         return bound
 
     def _known_costs(self, start: Mapping[int, int] | None) -> FloatArray:
-        """`[n_parts]`: cost of the better of the tree greedy and the given solution."""
+        """Return the cost of the better of the tree greedy and the given solution, `[n_parts]`."""
         draft = self.draft
         _, choice = self._trees([False] * draft.n_classes)
         upper = _part_costs(draft, np.array(choice, dtype=np.int64))
@@ -278,7 +279,7 @@ class _Comparison:
 
 
 def _part_costs(draft: Draft, choice: IntArray) -> FloatArray:
-    """`[n_parts]`: cost of a choice (-1: none), infinite where it is incomplete or cyclic."""
+    """Return the cost of a choice (-1: none), `[n_parts]`; infinite if incomplete or cyclic."""
     chosen = np.zeros(draft.n_options, dtype=bool)
     chosen[choice[choice >= 0]] = True
     only = draft.with_options(chosen)

@@ -1,4 +1,4 @@
-"""An instance as flat arrays: what the rules of simplification read and make."""
+"""An instance as flat arrays, which the rules of simplification read and make."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Draft:
 
     @classmethod
     def of(cls, instance: Instance) -> Draft:
-        """The arrays of an instance."""
+        """Build the arrays of an instance."""
         rows = np.array([i for m in instance.members for i in m], dtype=np.int64)
         children = [instance.children[i] for i in rows.tolist()]
         forced = np.zeros(instance.n_classes, dtype=bool)
@@ -70,7 +70,7 @@ class Draft:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Options, edges and forced classes: rules make the first two smaller, or classes fewer."""
+        """Numbers of options, edges and forced classes: rules lower the first two, or the last."""
         return self.n_options, len(self.child_ix), int(self.forced.sum())
 
     @cached_property
@@ -90,14 +90,14 @@ class Draft:
 
     @cached_property
     def users(self) -> tuple[IntArray, IntArray]:
-        """`[n_edges]` options by the child that they have, and `[n_classes + 1]` row pointers."""
+        """`[n_edges]` options by their child, and `[n_classes + 1]` row pointers."""
         order = np.argsort(self.child_ix, kind="stable")
         counts = np.bincount(self.child_ix, minlength=self.n_classes)
         return self.edge_option[order], pointers(counts)
 
     @cached_property
     def class_edges(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Class, child class and number of options that have it, for each pair once."""
+        """Class, child class and number of options with that child, for each pair once."""
         pairs, uses = np.unique(
             self.option_class[self.edge_option] * self.n_classes + self.child_ix, return_counts=True
         )
@@ -126,7 +126,7 @@ class Draft:
         return graph
 
     def reached(self, start: BoolArray, chosen: BoolArray | None = None) -> BoolArray:
-        """Classes that can be reached from some, these included, by the chosen `class_edges`."""
+        """Return `start` and the classes reached from it by the chosen `class_edges`."""
         tails, heads, _ = self.class_edges
         graph = self.graph.copy() if chosen is None else self._graph(tails[chosen], heads[chosen])
         source = graph.add_node(None)
@@ -147,7 +147,7 @@ class Draft:
         return label
 
     def with_options(self, keep: BoolArray) -> Draft:
-        """Without some options."""
+        """Return the draft with only the options to keep."""
         if keep.all():
             return self
         edges = keep[self.edge_option]
@@ -161,14 +161,14 @@ class Draft:
         )
 
     def with_edges(self, keep: BoolArray) -> Draft:
-        """Without some edges."""
+        """Return the draft with only the edges to keep."""
         if keep.all():
             return self
         left = np.bincount(self.edge_option[keep], minlength=self.n_options)
         return replace(self, child_ptr=pointers(left), child_ix=self.child_ix[keep])
 
     def with_classes(self, keep: BoolArray) -> Draft:
-        """Only some classes, renumbered; no option that stays may need another one."""
+        """Return the draft with some classes only, renumbered; kept options must need no others."""
         if keep.all():
             return self
         number = np.cumsum(keep) - 1
@@ -182,17 +182,17 @@ class Draft:
         )
 
     def children_lists(self) -> list[tuple[int, ...]]:
-        """Children of each option as tuples, for loops that NumPy cannot do."""
+        """Return the children of each option as tuples, for loops that NumPy cannot do."""
         flat, bounds = self.child_ix.tolist(), self.child_ptr.tolist()
         return [tuple(flat[a:b]) for a, b in pairwise(bounds)]
 
     def member_ranges(self) -> list[range]:
-        """Options of each class."""
+        """Return the options of each class."""
         bounds = self.class_ptr.tolist()
         return [range(a, b) for a, b in pairwise(bounds)]
 
     def instances(self) -> list[Instance]:
-        """One instance for each connected part that has a forced class."""
+        """Return one instance for each connected part that has a forced class."""
         order = np.lexsort((np.arange(self.n_classes), self.part))
         bounds = pointers(np.bincount(self.part)) if self.n_classes else pointers(order)
         position = np.empty(self.n_classes, dtype=np.int64)
@@ -236,12 +236,12 @@ class Draft:
 
 
 def pointers(counts: IntArray) -> IntArray:
-    """Row pointers of a CSR array from the number of entries in each row."""
+    """Return row pointers of a CSR array from the number of entries in each row."""
     result = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=result[1:])
     return result
 
 
 def sums(values: FloatArray, groups: IntArray, n_groups: int) -> FloatArray:
-    """Sum of the values of each group, `[n_groups]`."""
+    """Return the sum of the values of each group, `[n_groups]`."""
     return np.bincount(groups, values, n_groups).astype(np.float64)  # integers without groups

@@ -1,7 +1,7 @@
-"""Shrink an instance without losing every optimum, and split it into independent parts.
+"""Simplification of an instance that keeps an optimum, with a split into independent parts.
 
-Linear rules run over the whole instance at once, then those that compare options; what is settled
-cuts the instance into connected parts, and the rounds go on with the parts that changed. Each rule
+Linear rules run over the whole instance at once, then those that compare options. Settled classes
+cut the instance into connected parts, and the rounds go on with the parts that changed. Each rule
 keeps at least one optimal solution of the instance that it is applied to, on cyclic graphs too;
 costs must not be negative.
 """
@@ -30,9 +30,9 @@ from eqsat_opt.extract.simplify.linear_rules import (
 
 __all__ = ["Reduction", "simplify"]
 
-_LINEAR_PASSES = 4  # before options are compared again
-_WORK = (5_000_000, 200)  # steps of the default budget: in any case, and for each option and edge
-_LARGE = 5_000  # options and edges; what is larger must shrink noticeably for another round
+_LINEAR_PASSES = 4  # greatest number of passes before options are compared again
+_WORK = (5_000_000, 200)  # default budget of steps: a constant, and more for each option and edge
+_LARGE = 5_000  # options and edges; larger drafts must shrink noticeably for another round
 _NOTICEABLE = 0.005
 
 
@@ -63,7 +63,7 @@ def simplify(
     """Apply all rules to a fixpoint, or until they gain too little for their price.
 
     Args:
-        instance: what to shrink.
+        instance: the instance to simplify.
         start: a known solution (class to option, numbers of the problem); where it covers a part,
             its cost prunes.
         work: rough count of elementary steps, by default in proportion to the size; when it is used
@@ -89,7 +89,7 @@ def simplify(
         if work > 0 and draft.n_options and time.perf_counter() < until_s:
             draft, steps = compare_options(draft, start=start, work=work)
             work -= steps
-            possible = drop_impossible(draft)  # nothing may be left without an option
+            possible = drop_impossible(draft)  # no class may be left without an option
             if possible is None:
                 return None
             draft = drop_unreachable(possible)
@@ -107,7 +107,7 @@ def simplify(
 
 
 def _linear_passes(draft: Draft, settled: Settled) -> Draft | None:
-    """All rules that take linear time, a few times; None if a forced class has no option left."""
+    """Apply all linear-time rules a few times; None if a forced class has no option left."""
     for _ in range(_LINEAR_PASSES):
         size = draft.size
         possible = drop_impossible(draft)
@@ -122,19 +122,19 @@ def _linear_passes(draft: Draft, settled: Settled) -> Draft | None:
 
 
 def _shrank(before: Draft, after: Draft) -> bool:
-    """Whether another round may be worth it."""
+    """Return whether another round may be worth it."""
     old, new = sum(before.size[:2]), sum(after.size[:2])
     return new <= _LARGE or old - new > _NOTICEABLE * old
 
 
 def _unchanged(before: Draft, after: Draft) -> BoolArray:
-    """`[n_classes]` of `after`: classes in connected parts that are as they were."""
+    """Return which classes of `after` are in unchanged connected parts, `[n_classes]`."""
     old, new = (dict(zip(*_sizes(d), strict=True)) for d in (before, after))
     return np.array([old.get(c) == size for c, size in new.items()], dtype=bool)
 
 
 def _sizes(draft: Draft) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Class numbers of the problem, and the size of the part of each."""
+    """Return the problem's class numbers, and the size of the part of each."""
     part, n = draft.part, int(draft.part.max(initial=-1)) + 1
     counts = [
         np.bincount(part, minlength=n),

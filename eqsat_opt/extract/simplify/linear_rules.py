@@ -1,4 +1,4 @@
-"""Linear-time simplification: drop impossible and needless options, decide forced classes.
+"""Linear-time simplification: impossible and needless options, and forced classes.
 
 Each rule keeps at least one optimal solution, on cyclic graphs too.
 """
@@ -22,7 +22,7 @@ __all__ = [
     "settle_free",
 ]
 
-_EXTRA_EDGES = 4  # that a contraction may add
+_EXTRA_EDGES = 4  # greatest number of edges that a contraction may add
 
 
 @dataclass
@@ -31,19 +31,19 @@ class Settled:
 
     Attributes:
         option: class to option, in the problem's numbers.
-        costs: of the decided classes that every solution pays.
+        costs: costs of the decided classes that every solution pays.
     """
 
     option: dict[int, int] = field(default_factory=dict)
     costs: list[float] = field(default_factory=list)
 
     def decide(self, classes: IntArray, options: IntArray) -> None:
-        """Note an option for each class."""
+        """Record an option for each class."""
         self.option.update(zip(classes.tolist(), options.tolist(), strict=True))
 
 
 def drop_impossible(draft: Draft) -> Draft | None:
-    """Drop options that no acyclic choice can contain; None when a forced class has no other."""
+    """Drop options that no acyclic choice can contain; None if a forced class has no other."""
     loops = draft.option_class[draft.edge_option] == draft.child_ix
     allowed = np.ones(draft.n_options, dtype=bool)
     allowed[draft.edge_option[loops]] = False
@@ -56,7 +56,7 @@ def drop_impossible(draft: Draft) -> Draft | None:
 
 
 def derivable(draft: Draft, allowed: BoolArray) -> IntArray:
-    """`[n_classes]`: an allowed option of each class, -1 if no acyclic choice of them computes it.
+    """Return an allowed option of each class, `[n_classes]`; -1 if no acyclic choice has one.
 
     The options form no cycle.
     """
@@ -79,7 +79,7 @@ def derivable(draft: Draft, allowed: BoolArray) -> IntArray:
 
 
 def settle_free(draft: Draft, settled: Settled) -> Draft:
-    """A class with a tree of cost 0 takes it: no choice elsewhere can make it cheaper."""
+    """Settle each class with a tree of cost 0: no choice elsewhere can make it cheaper."""
     first = derivable(draft, draft.cost == 0)
     free = first >= 0
     if not free.any():
@@ -101,7 +101,7 @@ def drop_unreachable(draft: Draft) -> Draft:
 
 
 def drop_duplicates(draft: Draft) -> Draft:
-    """Of options with the same class and children keep the cheapest."""
+    """Keep the cheapest of all options with the same class and children."""
     order, repeats = _same_as_before(draft)
     keep = np.ones(draft.n_options, dtype=bool)
     keep[order[repeats]] = False
@@ -109,7 +109,7 @@ def drop_duplicates(draft: Draft) -> Draft:
 
 
 def _same_as_before(draft: Draft) -> tuple[IntArray, BoolArray]:
-    """Options with equal children side by side, cheapest first; whether each repeats the last."""
+    """Sort options with equal children side by side, cheapest first; return also which repeat."""
     n = draft.n_options
     degree = np.diff(draft.child_ptr)
     key = np.random.default_rng(0).integers(2**63, size=draft.n_classes)[draft.child_ix]
@@ -158,9 +158,9 @@ def force(draft: Draft, settled: Settled) -> Draft:
 
 
 def contract(draft: Draft, settled: Settled) -> Draft:
-    """Put a class with one option into the options that use it, if they are all of one class.
+    """Put a class with one option into the options that use it, if these are all of one class.
 
-    Only one of those can be chosen, so the class is paid once. It is decided for the case that it
+    Only one of these can be chosen, so the class is paid once. It is decided for the case that it
     is needed.
     """
     _, heads, uses = draft.class_edges
@@ -183,7 +183,7 @@ def contract(draft: Draft, settled: Settled) -> Draft:
 
 
 class _Contraction:
-    """Child sets and costs of the options that took in a class."""
+    """Child sets and costs of the options that absorbed a class."""
 
     def __init__(self, draft: Draft, first: list[int]) -> None:
         self.draft, self.first = draft, first
@@ -191,7 +191,7 @@ class _Contraction:
         self.users, self.user_ptr = (a.tolist() for a in draft.users)
         self.cost = draft.cost.tolist()
         self.changed: dict[int, set[int]] = {}
-        self.heirs: dict[int, list[int]] = {}  # options that took in a child of theirs
+        self.heirs: dict[int, list[int]] = {}  # options that absorbed a parent of the class
 
     def dissolve(self, c: int) -> None:
         """Move the only option of a class into its users."""
@@ -211,7 +211,7 @@ class _Contraction:
         return set(self.flat[self.ptr[option] : self.ptr[option + 1]]) if known is None else known
 
     def result(self, kept_classes: BoolArray) -> Draft:
-        """The draft with the new child sets, without the dissolved classes."""
+        """Return the draft with the new child sets, without the dissolved classes."""
         old = self.draft
         degree = np.diff(old.child_ptr)
         rows = np.array(sorted(self.changed), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Which classes every way to compute a class must contain, as bit sets."""
+"""Classes that every derivation of a class must contain, as bit sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eqsat_opt.extract.trees import class_parents
 
 __all__ = ["Necessities", "bits", "necessities", "necessity", "union"]
 
-_LARGE_COMPONENT = 4096  # classes; above it the sets of a cycle start where they stand
+_LARGE_COMPONENT = 4096  # classes; in larger components a set starts at its class's own position
 
 
 def necessity(
@@ -24,7 +24,7 @@ def necessity(
     *,
     work: int,
 ) -> list[int] | None:
-    """Greatest solution of D(c) = {c} | (& over options of | over children d of D(d)).
+    """Return the greatest solution of D(c) = {c} | (& over options of | over children d of D(d)).
 
     Every acyclic derivation of `c` contains all of `D(c)`, by induction on its height. An option
     whose children need `c` itself can never compute `c` and does not count.
@@ -32,8 +32,8 @@ def necessity(
     An order with children first is the fastest. `work` counts words of bit sets.
 
     Returns:
-        `[n_classes]` bit sets, all ones for a class that cannot be computed; None when the work
-        ran out (a set that has not converged would be too large, so nothing can be kept).
+        `[n_classes]` bit sets, all ones for a class that cannot be computed; None when the work ran
+        out (a set that has not converged would be too large, so nothing can be kept).
     """
     n = len(members)
     masks = [EVERYTHING] * n
@@ -65,7 +65,7 @@ def necessity(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Necessities:
-    """For each class, some or all of the classes that every way to compute it contains.
+    """For each class, some or all of the classes that every derivation of it contains.
 
     Attributes:
         position: `[n_classes]`, children first, from 0 in each connected part.
@@ -74,7 +74,7 @@ class Necessities:
         below: `[n_options]`, union of the children's sets, in bits of the option's class.
         order: `[n_classes]`, classes by part and position.
         first: `[n_classes]`, place in `order` of the lowest bit of the class's set.
-        steps: what it took, in words touched.
+        steps: number of words that were touched.
     """
 
     position: list[int]
@@ -89,7 +89,7 @@ class Necessities:
 def necessities(
     draft: Draft, children: Sequence[Sequence[int]], *, work: int, window: int = 2048
 ) -> Necessities:
-    """Necessity sets of all classes, in time and memory linear in the size of the draft.
+    """Return necessity sets of all classes, in time and memory linear in the draft's size.
 
     The sets are those of `necessity` with two cuts, each of which only makes sets smaller: a set
     reaches back by one or two windows of positions, and once the work is used up strongly connected
@@ -157,7 +157,7 @@ class _Sets:
         self.limit = (1 << 4 * window) - 1
 
     def settle(self, c: int) -> int:
-        """Compute the set of a class from those of its children as they are; the new set."""
+        """Compute the set of a class from its children's current sets; return the new set."""
         base, mask, below = self.base, self.mask, self.below
         here = base[c]
         own = 1 << self.position[c] - here
@@ -181,7 +181,7 @@ class _Sets:
         return result
 
     def settle_cycle(self, classes: list[int]) -> None:
-        """Greatest solution within a strongly connected component, if that is not too much work."""
+        """Compute the greatest solution within a strong component, if that is not too much work."""
         if not self._greatest(classes):
             for c in classes:
                 self.mask[c] = 1 << self.position[c] - self.base[c]
@@ -214,7 +214,7 @@ class _Sets:
                     if p not in queued:
                         queued.add(p)
                         queue.append(p)
-        # The sets of options that were looked at before a child's set had settled.
+        # Sets of options may have been computed before a child's set had settled.
         for c in classes:
             self.settle(c)
         return True

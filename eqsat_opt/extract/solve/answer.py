@@ -1,4 +1,4 @@
-"""The best known solution and bound of a part, and the search settings: shared by all stages."""
+"""The best known solution and bound of a part, and the search settings, shared by all stages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Answer", "Method", "Settings", "first_answer"]
 
 Method = Literal["auto", "greedy", "local", "lns", "exact"]
 
-_ROUNDING = 1e-7  # of bounds: the solver counts in integers, some 1e-11 of the cost per option
+_ROUNDING = 1e-7  # of bounds: the solver's integers lose about 1e-11 of the cost per option
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How hard to search.
+    """Settings of the effort of a search.
 
     `patience` counts neighbourhoods without a gain. An `interruptible` search answers Ctrl-C with
     the best so far.
@@ -44,14 +44,14 @@ class Answer:
     lower_bound: float
 
     def closed(self, gap: float) -> bool:
-        """Whether the gap is small enough to stop."""
+        """Return whether the gap is small enough to stop."""
         return (
             math.isfinite(self.cost)
             and relative_gap(self.cost, self.lower_bound) <= gap + _ROUNDING
         ) or math.isinf(self.lower_bound)
 
     def better(self, part: Instance, choice: Sequence[int] | None) -> Answer:
-        """This answer, or the given choice if that is strictly cheaper."""
+        """Return this answer, or the given choice if that is strictly cheaper."""
         if choice is None:
             return self
         cost = part.evaluate(choice)
@@ -60,15 +60,15 @@ class Answer:
         return Answer(list(choice), cost, min(self.lower_bound, cost))
 
     def bounded(self, lower_bound: float) -> Answer:
-        """This answer with another bound, if that one is higher."""
+        """Return this answer with another bound, if that one is higher."""
         bound = max(self.lower_bound, lower_bound)
         return Answer(self.choice, self.cost, min(bound, self.cost))
 
 
 def first_answer(part: Instance, start: Mapping[int, int], until_s: float = math.inf) -> Answer:
-    """Best of the given solution and the greedies; the given one wins ties.
+    """Return the best of the given solution and the greedies; the given one wins ties.
 
-    The given one need not fit the part completely. Past `until_s`, a moment of
+    The given one need not fit the part completely. After `until_s`, a moment of
     `time.perf_counter`, the greedy that sees sharing is left out.
     """
     answer = Answer(None, math.inf, part.trivial_bound())
@@ -79,7 +79,7 @@ def first_answer(part: Instance, start: Mapping[int, int], until_s: float = math
 
 
 def _completed(part: Instance, start: Mapping[int, int]) -> list[int]:
-    """A choice that follows the given one wherever the part still has its options."""
+    """Return a choice that follows the given one wherever the part still has its options."""
     cost = [
         0.0 if start.get(part.class_ids[c]) == part.option_ids[i] else part.cost[i]
         for i, c in enumerate(part.option_class)

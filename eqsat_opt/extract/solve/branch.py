@@ -11,7 +11,7 @@ from eqsat_opt.extract.simplify.necessity import necessity
 
 __all__ = ["Search", "branch_and_bound"]
 
-_ROUNDING = 2e-9  # relative excess over a limit that is left to the rounding of sums
+_ROUNDING = 2e-9  # relative excess over a limit that is attributed to the rounding of sums
 
 
 def branch_and_bound(
@@ -39,17 +39,17 @@ class Search:
     """A depth-first search of all choices.
 
     Args:
-        instance: what is extracted.
+        instance: the instance to extract from.
         masks: bit set of the classes below each class in every solution.
-        value: of a complete choice; infinite if it is none or breaks a limit.
+        value: value of a complete choice; infinite if it is no solution or breaks a limit.
         best: a solution to beat, if one is known.
-        max_steps: options that may be tried.
-        tail: what every solution is worth at least beyond the cost of its classes.
-        load, capacity: what each option uses of what is limited, and the largest totals.
+        max_steps: greatest number of options to try.
+        tail: least value of every solution beyond the cost of its classes.
+        load, capacity: amounts of limited metrics that each option uses, and the largest totals.
 
     Attributes:
         best: the best choice found.
-        steps: options tried.
+        steps: number of options tried.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Search:
             [i for i in sorted(m, key=instance.cost.__getitem__) if not self.below[i] >> c & 1]
             for c, m in enumerate(instance.members)
         ]
-        # What classes that need not be computed could save at most, if costs are negative.
+        # With negative costs, classes that need not be computed save at most this sum.
         self.tail = tail + math.fsum(min(0.0, value) for value in self.least)
         self.chosen = [-1] * instance.n_classes
         self.value = value
@@ -88,7 +88,7 @@ class Search:
             self._visit(needed, 0, self._least_of(needed))
 
     def _least_of(self, mask: int) -> float:
-        """Least cost of some classes, beyond what `tail` holds of them already."""
+        """Return the least cost of some classes, beyond the part that is in `tail` already."""
         return math.fsum(max(0.0, self.least[d]) for d in bits(mask))
 
     def _visit(self, needed: int, decided: int, bound: float) -> None:

@@ -1,9 +1,9 @@
 """Lower bounds by linear programming with directed cuts, and the options that they rule out.
 
-Extraction is a Steiner arborescence problem with hyper-arcs: in every set W of classes that holds a
-needed class some chosen option must have no child in W, or the derivation of that class would never
-leave W. Those rows (loop formulas, taken over all classes and not only over cycles) make a weak
-relaxation strong.
+Extraction is a Steiner arborescence problem with hyper-arcs: in every set W of classes that
+contains a needed class, some chosen option must have no child in W, or the derivation of that class
+would never leave W. Those rows (loop formulas, taken over all classes and not only over cycles)
+make a weak relaxation strong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eqsat_opt.extract.solve.separation import Separator
 
 __all__ = ["Relaxed", "tighten"]
 
-_STALL_ROUNDS = 8  # rounds whose progress tells whether the time left will close the gap
+_STALL_ROUNDS = 8  # rounds whose progress predicts if the time left will close the gap
 _TINY = 1e-9
 
 
@@ -32,10 +32,10 @@ class Relaxed:
     """The result of the relaxation.
 
     Attributes:
-        lower_bound: of the instance's cost, safe against the solver's rounding: it is computed from
-            the dual solution, and any dual solution gives a bound.
+        lower_bound: lower bound on the instance's cost, safe against the solver's rounding: it is
+            computed from the dual solution, and any dual solution gives a bound.
         least: `[n_options]`; no solution with that option costs less.
-        choice: `[n_classes]` options where the relaxation came out whole and without a cycle, else
+        choice: `[n_classes]` options where the relaxation is integral and without a cycle, else
             None; then it is optimal.
     """
 
@@ -44,7 +44,7 @@ class Relaxed:
     choice: list[int] | None
 
     def possible(self, upper: float) -> Mask:
-        """`[n_options]`: options that solutions as good as a known one may have."""
+        """Return the options that solutions as good as a known one may have, `[n_options]`."""
         mask: Mask = self.least <= upper * (1 + _TINY)
         return mask
 
@@ -97,7 +97,7 @@ def tighten(
 def _stalled(
     bounds: Sequence[float], times: Sequence[float], upper: float, deadline: float
 ) -> bool:
-    """Whether the pace of the last rounds would not close half of the gap in the time left."""
+    """Return whether the pace of the last rounds would close less than half of the gap in time."""
     if len(bounds) <= _STALL_ROUNDS or math.isinf(deadline) or math.isinf(upper):
         return False
     gain = bounds[-1] - bounds[-1 - _STALL_ROUNDS]
@@ -106,7 +106,7 @@ def _stalled(
 
 
 def _whole(instance: Instance, taken: FloatArray) -> list[int] | None:
-    """The choice that the relaxation makes, if it makes one."""
+    """Return the choice of the relaxation if it is integral and a solution, else None."""
     if bool(((taken > 1e-6) & (taken < 1 - 1e-6)).any()):
         return None
     choice = [-1] * instance.n_classes

@@ -1,8 +1,9 @@
 """Proven optima and lower bounds by CP-SAT.
 
 Acyclicity needs level variables only inside strongly connected components of more than one class.
-On hard instances eight workers even on few cores: the portfolio matters more than the speed of
-each. One worker is repeatable at no price and starts sooner; it is enough for small instances.
+Hard instances get eight workers even on few cores: the portfolio matters more than the speed of
+each worker. One worker is repeatable at no price and starts sooner; it is enough for small
+instances.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ __all__ = [
 ]
 
 Mode = Literal["parallel", "interleaved", "single", "cores", "plain-cores"]
-"""Workers that race (fast; ties go to whoever is first), the same ones taking turns in a fixed
-order (repeatable, several times as slow), or one, which is repeatable. The one either follows the
-linear relaxation, or raises the bound by unsatisfiable cores of the cheapest options, with or
-without tightening each core. Cores prove most of what the relaxation is too weak for; how long
-they take is a matter of luck, so that another try may be short where one was long."""
+"""The workers of a search.
+
+They are workers that race (fast; ties go to the first one), the same ones taking turns in a fixed
+order (repeatable, several times as slow), or a single one, which is repeatable. The single one
+either follows the linear relaxation, or raises the bound by unsatisfiable cores of the cheapest
+options, with or without tightening each core. Cores prove most problems for which the relaxation is
+too weak; their time is a matter of luck, so another try may be short where one was long.
+"""
 
 _WORKERS = 8
-_COST_BITS = 36  # of the scaled objective: 1e-11 of it for each option
+_COST_BITS = 36  # of the scaled objective, so that each option loses at most 1e-11 of it
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,8 @@ class Solved:
 
     Attributes:
         choice: `[n_classes]` options (-1: not needed), or None when it found no solution.
-        lower_bound: on the value of every solution; infinite when there is none.
-        proven: the search ended (within the gap asked for) and did not run out of time or work.
+        lower_bound: lower bound on the value of every solution; infinite when there is none.
+        proven: whether the search ended (within the requested gap) before time or work ran out.
     """
 
     choice: list[int] | None
@@ -67,13 +71,13 @@ def solve_exactly(
     """Minimise the DAG cost of an instance.
 
     Args:
-        instance: what to extract from.
+        instance: the instance to extract from.
         hint: a solution to start from, `[n_classes]` options.
         time_limit_s: wall-clock limit.
         work_limit: limit on the solver's own count of work, about as many seconds on one core.
-        lower_bound: of the instance's cost, as far as it is known.
+        lower_bound: known lower bound on the instance's cost.
         gap: relative gap at which to stop.
-        seed: of the solver.
+        seed: random seed of the solver.
         mode: the workers; all but `parallel` give equal choices from run to run unless the wall
             clock strikes.
 
@@ -96,7 +100,8 @@ def solve_exactly(
     total = cp_model.LinearExpr.weighted_sum(x, costs)
     model.minimize(total)
     if lower_bound > 0 and mode not in ("cores", "plain-cores"):
-        # Costs were rounded down, each by less than one. Cores would have to explain such a row.
+        # Costs were rounded down, each by less than one. Cores do without the row, because they
+        # would have to explain it.
         model.add(total >= math.floor(lower_bound * scale) - instance.n_options)
     if hint is not None:
         _add_hint(model, instance, component, hint, x=x, y=y, levels=levels)
@@ -121,7 +126,7 @@ def solve_exactly(
 def solve_model(
     model: Any, mode: Mode, *, time_limit_s: float, work_limit: float, gap: float, seed: int
 ) -> tuple[Any, Any]:
-    """The solver after it has worked on a model, and its status.
+    """Run a solver on a model; return the solver and its status.
 
     Raises:
         ExtractionError: the solver refused the model.
@@ -152,9 +157,10 @@ def solve_model(
 
 
 def run_solver(solver: Any, model: Any) -> Any:
-    """Solve so that Ctrl-C ends it: the solver would swallow the signal, Python would not see it.
+    """Run the solver so that Ctrl-C ends it.
 
-    In a thread, because Python handles signals in the main thread and between its own instructions.
+    On its own the solver would swallow the signal, and Python would not see it. The solver runs in
+    a thread, because Python handles signals in the main thread and between its own instructions.
     """
     solver.parameters.catch_sigint_signal = False
     with ThreadPoolExecutor(max_workers=1) as pool:
@@ -166,7 +172,7 @@ def run_solver(solver: Any, model: Any) -> Any:
 
 
 def _choice_variables(model: Any, instance: Instance) -> tuple[list[Any], list[Any]]:
-    """Make x of each option, y (is it needed?) of each class: None for a root, which always is."""
+    """Make x for each option and y (needed) for each class; y is None for a root, always needed."""
     x = [model.new_bool_var("") for _ in instance.option_class]
     y: list[Any] = [None] * instance.n_classes
     roots = set(instance.roots)
@@ -204,7 +210,7 @@ def add_levels(
     instance: Instance,
     x: Mapping[int, Any],
 ) -> dict[int, Any]:
-    """A level for each class that lies on a cycle; every chosen option is above its children.
+    """Add a level for each class on a cycle; every chosen option is above its children.
 
     `x` is True for an option that every solution has.
     """
@@ -232,7 +238,7 @@ def hint_levels(
     component: Sequence[int],
     chosen: Mapping[int, Sequence[int]],
 ) -> None:
-    """Start from the levels of a solution: its classes, children first, and their children."""
+    """Add the levels of a solution as hints; `chosen` has its classes, children first."""
     height: dict[int, int] = {}
     for c, children in chosen.items():
         same = (height[d] + 1 for d in children if component[d] == component[c])
@@ -264,9 +270,9 @@ def _add_hint(
 
 
 def _scaled(numbers: Sequence[float], reference: float, bits: int) -> tuple[list[int], float]:
-    """Integers and the scale that makes them: exact where a power of ten does it.
+    """Return integers and the scale that makes them: exact where a power of ten suffices.
 
-    Otherwise rounded down, so that the scaled problem is a relaxation and its bound holds.
+    Otherwise they are rounded down, so that the scaled problem is a relaxation and its bound holds.
     """
     largest = max(numbers, default=0.0)
     for scale in (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6):

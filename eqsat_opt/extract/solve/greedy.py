@@ -18,13 +18,13 @@ from eqsat_opt.extract.trees import cheapest_trees, option_users
 
 __all__ = ["sharing_greedy", "tree_greedy"]
 
-_EXACT_CLASSES = 16_384  # up to here the sets of the sharing greedy are complete
-_WINDOW = 2_048  # classes
-_TURNS = 256  # between two looks at the clock
+_EXACT_CLASSES = 16_384  # up to this number the sets of the sharing greedy are complete
+_WINDOW = 2_048  # number of classes
+_TURNS = 256  # number of turns between two checks of the time
 
 
 def tree_greedy(instance: Instance) -> list[int]:
-    """The option of the cheapest tree for each class, -1 where there is none."""
+    """Return the option of the cheapest tree for each class, -1 where there is none."""
     return cheapest_trees(
         instance.members, instance.option_class, instance.children, instance.cost
     )[1]
@@ -33,14 +33,15 @@ def tree_greedy(instance: Instance) -> list[int]:
 def sharing_greedy(
     instance: Instance, *, work: int = 50_000_000, until_s: float = math.inf
 ) -> list[int] | None:
-    """Bottom-up greedy whose costs count each class below once (as the gym's faster-greedy-dag).
+    """Return a bottom-up greedy choice whose costs count each class below once.
 
-    Every class keeps the set of classes below its choice as a bit set; an option replaces the
-    choice when the union of its children's sets is strictly cheaper. Strictness keeps the choice
-    acyclic: along a cycle the recorded totals would have to fall for ever.
+    The method is that of the gym's faster-greedy-dag. Every class keeps the set of classes below
+    its choice as a bit set; an option replaces the choice when the union of its children's sets is
+    strictly cheaper. Strictness keeps the choice acyclic: along a cycle the recorded totals would
+    have to fall for ever.
 
-    In large instances a set reaches back by one or two windows of classes in topological order. Of
-    what lies further back, only the costliest child's share is counted: most of it is shared.
+    In large instances a set reaches back by one or two windows of classes in topological order. For
+    classes further back, only the costliest child's share is counted: most of it is shared.
 
     Args:
         instance: what to choose from.
@@ -60,7 +61,7 @@ def sharing_greedy(
 class _SharingGreedy:
     """Choices with the cost and the set of the classes below them.
 
-    `total[c]` is the cost of what lies below the choice of `c`, itself included: the classes in
+    `total[c]` is the cost of the classes below the choice of `c`, itself included: the classes in
     `below[c]`, with bits from `base[c]`, and `past[c]` for those further back.
     """
 
@@ -82,12 +83,12 @@ class _SharingGreedy:
         self.work = 0
 
     def run(self, work: int, until_s: float) -> bool:
-        """Improve choices until none gets cheaper; False when work or time was used up before."""
+        """Improve choices until none gets cheaper; return false if work or time ran out before."""
         instance, choice = self.instance, self.choice
         children = instance.children
         missing = [len(ch) for ch in children]
         users = option_users(instance.members, children)
-        # Children first, so that most totals are final when they are first used.
+        # Children come first, so that most totals are final when they are first used.
         rank = [self.position[c] * instance.n_options for c in instance.option_class]
         queue = [rank[i] + i for m in instance.members for i in m if not missing[i]]
         heapq.heapify(queue)
@@ -151,6 +152,6 @@ class _SharingGreedy:
         return True
 
     def _weight(self, mask: int, base: int) -> float:
-        """Cost of the choices of the classes in a set."""
+        """Return the cost of the choices of the classes in a set."""
         self.work += 1 + mask.bit_length() // 64
         return weigh(mask, self.weights, base)

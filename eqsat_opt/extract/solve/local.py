@@ -1,4 +1,4 @@
-"""Local search: exchange the option of one class, with reference counts instead of recounting."""
+"""Local search: exchanges of the option of one class, with reference counts for speed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def improve_locally(
 def _descend(
     state: _State, movable: list[int], rng: random.Random, work: int, deadline: float
 ) -> None:
-    """First-improvement passes over the needed classes until a pass finds nothing."""
+    """Run first-improvement passes over the needed classes until a pass finds nothing."""
     improved = True
     while improved and state.work < work and time.perf_counter() < deadline:
         improved = False
@@ -77,9 +77,9 @@ def _descend(
 
 
 class _State:
-    """A choice with, for each class, how many needed classes (and roots) use it.
+    """A choice with, for each class, the number of needed classes (and roots) that use it.
 
-    The choice has no cycle at all times, not even among classes that are not needed: an exchange
+    The choice has no cycle at any time, not even among classes that are not needed: an exchange
     that would close one is refused.
     """
 
@@ -108,20 +108,20 @@ class _State:
                 self.refs[d] += 1
 
     def exchange(self, c: int, option: int) -> float | None:
-        """Give a needed class another option; the change in cost, or None when refused."""
+        """Give a needed class another option; return the change in cost, or None if refused."""
         children, cost = self.instance.children, self.instance.cost
         old = self.choice[c]
         if self._closes_cycle(c, option):
             return None
         change = cost[option] - cost[old]
-        # New children first, so that what both options share is not dropped and taken again.
+        # New children come first, so that children of both options are not dropped and taken again.
         change += self._count(children[option], 1)
         self.choice[c] = option
         change -= self._count(children[old], -1)
         return change
 
     def _count(self, classes: Sequence[int], step: int) -> float:
-        """Add or remove one use of each class; cost of the classes that begin or cease."""
+        """Add or remove one use of each class; return the cost of classes that begin or cease."""
         children, cost, refs = self.instance.children, self.instance.cost, self.refs
         edge = 1 if step > 0 else 0
         moved = 0.0

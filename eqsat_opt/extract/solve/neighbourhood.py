@@ -1,9 +1,10 @@
 """Large neighbourhood search: free some classes, keep the rest, solve the small problem exactly.
 
-A neighbourhood is what a walk over the class graph meets first around one class, so alternatives
-that only pay together (one merged kernel for many users) are freed together. All limits are counts:
-equal runs give equal choices unless the deadline strikes. Shaw, "Using Constraint Programming and
-Local Search Methods to Solve Vehicle Routing Problems" (CP 1998), on DAG-cost extraction.
+A neighbourhood consists of the classes that a walk over the class graph meets first around one
+class, so alternatives that only pay together (one merged kernel for many users) are freed together.
+All limits are counts: equal runs give equal choices unless the deadline strikes. Shaw, "Using
+Constraint Programming and Local Search Methods to Solve Vehicle Routing Problems" (CP 1998), on
+DAG-cost extraction.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from eqsat_opt.extract.solve.exact import solve_exactly
 
 __all__ = ["improve_by_neighbourhoods"]
 
-_FIRST_SIZE = 100  # freed classes with a choice
+_FIRST_SIZE = 100  # number of freed classes with a choice
 _GROWTH, _SHRINK = 1.06, 0.8  # of the size after a neighbourhood that was (not) solved to the end
 _SMALLEST = 10
 _SOLVER_WORK = 0.15  # CP-SAT's deterministic time for one neighbourhood, about seconds
 _SIMPLIFY_WORK = 200_000
 _BRANCH_OPTIONS, _BRANCH_STEPS = 80, 300  # up to this size the solver takes longer to start
-_SWEEPS = 2  # without a gain: every class was looked at twice, among different neighbours
+_SWEEPS = 2  # sweeps without a gain: every class was freed twice, among different neighbours
 _STEP = 1e-9  # relative gain that counts
 
 
@@ -41,10 +42,11 @@ def improve_by_neighbourhoods(
     deadline: float = math.inf,
     report: Callable[[list[int]], None] = lambda choice: None,
 ) -> list[int]:
-    """Solve neighbourhoods of a solution until they bring nothing any more.
+    """Solve neighbourhoods of a solution until they bring no further gain.
 
-    The choice is as for local search. It stops after `patience` neighbourhoods without a gain
-    (small instances earlier, when every class was in some), and at the cost `target`.
+    The choice must be one for local search. The search stops after `patience` neighbourhoods
+    without a gain (small instances earlier, when every class was in some), and at the cost
+    `target`.
 
     Returns:
         A choice of the same kind that costs no more.
@@ -72,7 +74,7 @@ def improve_by_neighbourhoods(
 
 
 class _Walk:
-    """Draws neighbourhoods so that every class gets its turn before any has a second one."""
+    """Source of neighbourhoods, in which every class gets its turn before any has a second one."""
 
     def __init__(self, instance: Instance, rng: random.Random) -> None:
         self._rng = rng
@@ -90,7 +92,7 @@ class _Walk:
         self.sweeps = -1
 
     def next(self, solution: _Solution, size: int) -> set[int]:
-        """The classes with a choice that a walk from one needed class meets first."""
+        """Return the classes with a choice that a walk from one needed class meets first."""
         seed = self._next_seed(solution)
         if seed is None:
             return set()
@@ -120,20 +122,20 @@ class _Walk:
         return None
 
     def done(self, free: set[int]) -> None:
-        """Pass over these classes until the next sweep."""
+        """Leave these classes out until the next sweep."""
         self._covered |= free
 
     def look_again(self, free: set[int]) -> None:
-        """Begin to count sweeps anew: these classes moved."""
+        """Restart the count of sweeps, since these classes changed."""
         self._covered -= free
         self.sweeps = 0
 
 
 class _Solution:
-    """A choice with, for each class, how many needed classes (and roots) use it.
+    """A choice with, for each class, the number of needed classes (and roots) that use it.
 
-    The choice has no cycle at all times, not even among classes that are not needed: what is needed
-    never needs what is not, and the choices of the latter only ever come from earlier solutions.
+    The choice has no cycle at any time, not even among classes that are not needed: needed classes
+    never need other ones, and the choices of the latter only ever come from earlier solutions.
     """
 
     def __init__(self, instance: Instance, choice: Sequence[int]) -> None:
@@ -156,7 +158,7 @@ class _Solution:
             self.choice[c] = option
 
     def take_out(self, free: set[int]) -> float:
-        """Stop counting what the free classes use; the cost of all that is no longer counted."""
+        """Stop counting uses by free classes; return the cost of all that is no longer counted."""
         children, choice, refs = self.instance.children, self.choice, self.refs
         cost = self.instance.cost
         out = [c for c in free if refs[c]]
@@ -170,7 +172,7 @@ class _Solution:
         return math.fsum(taken)
 
     def put_in(self, needed: Sequence[int]) -> float:
-        """Count again what the needed ones of the free classes use; the cost of it."""
+        """Count uses by needed free classes again; return the cost of all that is counted again."""
         children, choice, refs = self.instance.children, self.choice, self.refs
         cost = self.instance.cost
         stack = list(needed)
@@ -185,7 +187,7 @@ class _Solution:
 
 
 def _solve_around(solution: _Solution, free: set[int], seed: int) -> tuple[float, bool]:
-    """Solve one neighbourhood; what it gains, and whether it was solved to the end."""
+    """Solve one neighbourhood; return its gain, and whether it was solved to the end."""
     before = solution.take_out(free)
     needed = sorted(c for c in free if solution.refs[c])
     small = _restricted(solution, free, needed)
@@ -202,10 +204,10 @@ def _solve_around(solution: _Solution, free: set[int], seed: int) -> tuple[float
 
 
 def _restricted(solution: _Solution, free: set[int], needed: Sequence[int]) -> Instance:
-    """What the free classes can reach, all others with the option they have.
+    """Return the instance of all that free classes can reach, others with their present option.
 
-    What is needed anyway is free of charge. It is there only where a cycle could go through it:
-    within a strongly connected component.
+    Classes that are needed anyway are free of charge. They are included only where a cycle could go
+    through them: within a strongly connected component.
     """
     base, refs, component = solution.instance, solution.refs, solution.component
     options: dict[int, list[tuple[int, list[int]]]] = {}
@@ -250,7 +252,7 @@ def _restricted(solution: _Solution, free: set[int], needed: Sequence[int]) -> I
 
 
 def _solve(small: Instance, old: Mapping[int, int], seed: int) -> tuple[dict[int, int], bool]:
-    """Class to option, for what the solution found needs, and whether it is optimal."""
+    """Return class to option for what the solution needs, and whether it is optimal."""
     reduction = simplify(small, start=old, work=_SIMPLIFY_WORK)
     if reduction is None:
         return {}, False

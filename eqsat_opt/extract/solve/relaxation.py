@@ -32,7 +32,7 @@ class _Rows:
 
 
 class Relaxation:
-    """x of each option, from 0 to 1; a class is needed as far as its options are taken."""
+    """The program over x of each option, 0 to 1; a class is needed as far as options are taken."""
 
     def __init__(self, instance: Instance) -> None:
         from ortools.linear_solver import pywraplp  # takes a while: only when needed
@@ -84,7 +84,7 @@ class Relaxation:
         self._constraints.append(row)
 
     def cut(self, inside: Mask, target: int) -> None:
-        """What the target needs is derived by an option that leaves the set."""
+        """Add a row: what the target needs is derived by an option that leaves the set."""
         leaving = np.flatnonzero(self._children.leaving(inside)).tolist()
         if target in self._roots:
             self._add(leaving, [1.0] * len(leaving), 1.0)
@@ -92,7 +92,7 @@ class Relaxation:
             self._add_difference(leaving, self._instance.members[target])
 
     def solve(self, time_s: float) -> FloatArray | None:
-        """`[n_options]`, how far each option is taken; None when time ran out."""
+        """Return how far each option is taken, `[n_options]`; None when time ran out."""
         if math.isfinite(time_s):
             self._lp.SetTimeLimit(max(1, int(1000 * time_s)))
         if self._lp.Solve() != self._lp.OPTIMAL:
@@ -100,7 +100,7 @@ class Relaxation:
         return np.array([variable.solution_value() for variable in self._x])
 
     def safe_bound(self) -> tuple[float, FloatArray]:
-        """Bound and reduced costs by weak duality: right for any duals that are not negative."""
+        """Return bound and reduced costs by weak duality, valid for any non-negative duals."""
         rows = self._rows
         duals = np.array([max(row.dual_value(), 0.0) for row in self._constraints])
         lengths = [len(columns) for columns in rows.columns]
@@ -125,7 +125,7 @@ class ChildArrays:
         self.n_options = len(lengths)
 
     def leaving(self, inside: Mask) -> Mask:
-        """`[n_options]`: options of a set of classes that have no child in the set."""
+        """Return the options of a set of classes that have no child in the set, `[n_options]`."""
         result: Mask = inside[self._option_class]
         if len(self.flat):
             stays = np.logical_or.reduceat(inside[self.flat], self.starts)
@@ -133,7 +133,7 @@ class ChildArrays:
         return result
 
     def first_least(self, key: FloatArray, otherwise: int) -> IntArray:
-        """`[n_options]`: the child with the least `key [n_edges]`, or `otherwise` without any."""
+        """Return each option's child with the least `key [n_edges]`, or `otherwise` without any."""
         least = np.full(self.n_options, otherwise, dtype=np.int64)
         if len(self.flat):
             at = np.full(self.n_options, math.inf)

@@ -1,7 +1,7 @@
 """Rows that a solution of the relaxation violates, found by minimum cuts.
 
-With nested and back cuts and creep flow as in Koch and Martin, "Solving Steiner Tree Problems in
-Graphs to Optimality" (Networks 1998, section 4): many different rows from each solution.
+Nested cuts, back cuts and creep flow as in Koch and Martin, "Solving Steiner Tree Problems in
+Graphs to Optimality" (Networks 1998, section 4) give many different rows from each solution.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["Separator"]
 
 _UNIT = 10**6  # capacity of a whole option in the integer flow network
 _VIOLATED = 1e-3  # least violation of a new row
-_NEEDED = 0.2  # classes needed at least so much are targets
-_TARGETS, _ROOTS = 12, 4  # classes looked at in one round, and roots among them
-_NESTED = 6  # cuts behind each other for one target
+_NEEDED = 0.2  # classes that are needed more than this are targets
+_TARGETS, _ROOTS = 12, 4  # needed classes and roots that are targets in one round
+_NESTED = 6  # greatest number of cuts behind each other for one target
 
 
 class Separator:
     """The flow network of the options: an arc from one child of each option to its class.
 
-    Which child is a choice, made anew for each target: any choice finds valid sets. The child that
-    is needed least finds violated ones, and one on a cycle finds those that break cycles.
+    The child is chosen anew for each target: any choice finds valid sets. The child that is needed
+    least finds violated ones, and one on a cycle finds those that break cycles.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -38,7 +38,7 @@ class Separator:
         self._children = ChildArrays(instance)
 
     def violated(self, taken: FloatArray, rng: random.Random) -> list[tuple[Mask, int]]:
-        """Sets and their targets, most of them for a few targets; all are tried before none is."""
+        """Return sets with their targets, from few targets; none only after all have been tried."""
         need = np.bincount(self._option_class, weights=taken, minlength=self._n).astype(np.float64)
         needed = np.flatnonzero(need > _NEEDED).tolist()
         roots = list(self._instance.roots)
@@ -55,7 +55,7 @@ class Separator:
         return found
 
     def _on_cycle(self, taken: FloatArray) -> Mask:
-        """`[n_edges]`: edges within a strongly connected component of what is taken."""
+        """Return the edges within a strongly connected component of taken options, `[n_edges]`."""
         children = self._instance.children
         support = [[i for i in m if taken[i] > _VIOLATED] for m in self._instance.members]
         component = np.array(strong_components(support, children), dtype=np.int64)
@@ -76,7 +76,8 @@ class Separator:
         noise = np.random.default_rng(rng.getrandbits(32))
         for target in dict.fromkeys(targets):
             child = self._children.first_least(key + noise.random(len(key)) * 1e-7, self._n)
-            # One unit more than nothing: of all smallest cuts the one with the fewest arcs.
+            # One extra unit on each arc selects, among all smallest cuts, the one with the fewest
+            # arcs.
             capacity = (taken * _UNIT).astype(np.int64) + 1
             for _ in range(nested):
                 sides = self._cut(child, capacity, target)
@@ -88,7 +89,7 @@ class Separator:
                         found.setdefault((inside.tobytes(), target), (inside, target))
                 if len(found) == before:
                     break
-                # The next cut lies behind this one.
+                # The next cut must be behind this one.
                 outside = np.append(~sides[0], True)
                 crossing = outside[child] & ~outside[self._option_class]
                 capacity = np.where(crossing, _UNIT, capacity)
@@ -100,7 +101,7 @@ class Separator:
         return float(taken[self._children.leaving(inside)].sum())
 
     def _cut(self, child: IntArray, capacity: IntArray, target: int) -> tuple[Mask, Mask] | None:
-        """Classes on the target's side of a minimum cut: as many and as few as there can be."""
+        """Return the classes on the target's side of a minimum cut: the most and the fewest."""
         from ortools.graph.python import max_flow
 
         flow = max_flow.SimpleMaxFlow()

@@ -23,30 +23,30 @@ from eqsat_opt.extract.solve.relaxation import Mask
 __all__ = ["Report", "improve"]
 
 Report = Callable[[str, Answer], None]
-"""Told of a stage and the answer after it."""
+"""Function that is called with a stage and the answer after it."""
 
 _STEP = 1e-9  # relative gain that counts
 _SOLVER_START_S = 0.02  # with less time left the solver is not worth starting
 _BRANCH = {"max_steps": 1500, "max_classes": 100}  # beyond this the solver is quicker
-_ALONE_OPTIONS, _ALONE_WORK = 3000, 0.4  # what one worker is tried on, and how long
-_CORE_OPTIONS, _CORE_SHARE = 20_000, 0.5  # what cores are tried on; of the time left, at most
-# How, what is added to the seed, and how long: most tries are short or far longer, the next may be
-# lucky.
+_ALONE_OPTIONS, _ALONE_WORK = 3000, 0.4  # largest part for a single worker, and its work limit
+_CORE_OPTIONS, _CORE_SHARE = 20_000, 0.5  # largest part for cores, and share of the time left
+# Mode, offset of the seed, and work limit of each try. Most tries are short or far longer, and the
+# next one may be lucky.
 _CORE_TRIES: tuple[tuple[Mode, int, float], ...] = (
     ("plain-cores", 0, 2.0),
     ("cores", 0, 4.0),
     ("plain-cores", 1, 4.0),
     ("plain-cores", 2, 4.0),
 )
-_SMALL_OPTIONS = 250  # up to this size it proves nearly everything, so it comes before the search
-_NEIGHBOURHOOD_SHARE = 0.5  # of the time of a part, at most; the rest is for the proof
-_CUT_SHARE, _CUT_ROUNDS = 0.3, 200  # of what is left then
+_SMALL_OPTIONS = 250  # up to this size one worker proves nearly all, so it precedes the search
+_NEIGHBOURHOOD_SHARE = 0.5  # greatest share of a part's time; the rest is for the proof
+_CUT_SHARE, _CUT_ROUNDS = 0.3, 200  # share of the time then left, and greatest number of rounds
 
 
 def improve(
     part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
 ) -> Answer:
-    """The stages in the order of their price; the repeatable ones first."""
+    """Run the stages in the order of their price, the repeatable ones first."""
     if settings.method == "exact" or answer.choice is None:
         return _reduced(part, answer, settings, deadline)
     choice, proven = branch_and_bound(part, answer.choice, **_BRANCH)
@@ -90,14 +90,14 @@ def improve(
 
 
 def _proven_alone(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
-    """One worker: many parts are easy, and then choice and proof are repeatable."""
+    """Prove with one worker: many parts are easy, and choice and proof are then repeatable."""
     if part.n_options > _ALONE_OPTIONS:
         return answer
     return _solved(part, answer, settings, deadline, mode="single", work_limit=_ALONE_WORK)
 
 
 def _proven_by_cores(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
-    """One worker again, with the bound from the other side: repeatable, too."""
+    """Prove with one worker by cores, which raise the bound from below; this is repeatable too."""
     if part.n_options > _CORE_OPTIONS:
         return answer
     now = time.perf_counter()
@@ -107,7 +107,7 @@ def _proven_by_cores(part: Instance, answer: Answer, settings: Settings, deadlin
         if answer.closed(settings.gap):
             break
         seeded = replace(settings, seed=settings.seed + number)
-        # All from one start, so that a try does not depend on how far the others came.
+        # All tries have one start, so that none depends on the result of the others.
         found = _solved(part, start, seeded, until, mode=mode, work_limit=work)
         answer = answer.better(part, found.choice).bounded(found.lower_bound)
     return answer
@@ -139,9 +139,9 @@ def _searched_around(
 
 
 def _filled(part: Instance, choice: Sequence[int]) -> list[int]:
-    """The choice, with trees for the classes that it does not need.
+    """Return the choice, completed with trees for the classes that it does not need.
 
-    The trees close no cycle: what the choice needs never needs one of the other classes.
+    The trees close no cycle: needed classes never need one of the other classes.
     """
     filled = tree_greedy(part)
     for c in active_classes(part.children, choice, part.roots) or ():
@@ -152,7 +152,7 @@ def _filled(part: Instance, choice: Sequence[int]) -> list[int]:
 def _tightened(
     part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
 ) -> tuple[Answer, Relaxed]:
-    """The relaxation's bound, and its solution if that is whole."""
+    """Take the relaxation's bound, and its solution if that is integral."""
     now = time.perf_counter()
 
     def note(bound: float) -> None:
@@ -180,7 +180,7 @@ def _reduced(
 ) -> Answer:
     """Simplify again with the cost now known, and prove what is left or improve on it.
 
-    `possible` leaves out options that are in no solution better than the answer.
+    `possible` excludes options that are in no solution better than the answer.
     """
     start = _numbered(part, answer.choice)
     reduction = simplify(part if possible is None else _kept(part, possible), start=start)
@@ -205,7 +205,7 @@ def _reduced(
 
 
 def _kept(part: Instance, possible: Mask) -> Instance:
-    """The part without its impossible options."""
+    """Return the part without its impossible options."""
     kept = np.flatnonzero(possible).tolist()
     option_class = [part.option_class[i] for i in kept]
     return Instance(
@@ -220,7 +220,7 @@ def _kept(part: Instance, possible: Mask) -> Instance:
 
 
 def _proven(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
-    """What is left of a part after its second simplification."""
+    """Prove what is left of a part after its second simplification."""
     if settings.method != "exact" and answer.choice is not None:
         choice, proven = branch_and_bound(part, answer.choice, **_BRANCH)
         answer = answer.better(part, choice)
@@ -234,7 +234,7 @@ def _proven(part: Instance, answer: Answer, settings: Settings, deadline: float)
 
 
 def _numbered(part: Instance, choice: Sequence[int] | None) -> dict[int, int]:
-    """A choice in the problem's numbers, for the classes that it needs."""
+    """Return a choice in the problem's numbers, for the classes that it needs."""
     order = active_classes(part.children, choice, part.roots) if choice is not None else None
     if order is None or choice is None:
         return {}
@@ -266,7 +266,7 @@ def _solved(
         seed=settings.seed,
         mode=mode,
     )
-    # Which of two solutions within the gap the parallel solver has is chance: then ours stays.
+    # The parallel solver returns any of the solutions within the gap, so the known one stays.
     margin = max(settings.gap / 2, _STEP) if mode == "parallel" else 0.0
     if found.choice is not None and part.evaluate(found.choice) < answer.cost * (1 - margin):
         answer = answer.better(part, found.choice)

@@ -1,7 +1,7 @@
 """Weighted sums of metrics: simplify, search the independent parts, put the answers together.
 
-The order of the stages is that of their price: what simplification or a small search proves never
-starts the solver.
+The stages are in the order of their price: problems that simplification or a small search proves
+never start the solver.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Solution:
 
 
 def raise_choice(problem: Problem, rows: Rows) -> dict[int, tuple[int, int]]:
-    """Rows to (e-node, implementation), for the needed classes in ascending order.
+    """Return rows as (e-node, implementation), for the needed classes in ascending order.
 
     Raises:
         ExtractionError: the rows are incomplete or cyclic.
@@ -54,7 +54,7 @@ def raise_choice(problem: Problem, rows: Rows) -> dict[int, tuple[int, int]]:
 
 
 def lower_choice(problem: Problem, choice: Choice) -> dict[int, int]:
-    """The rows of a choice, for the classes that it needs; the inverse of `raise_choice`.
+    """Return the rows of a choice, for the classes that it needs; the inverse of `raise_choice`.
 
     Raises:
         ExtractionError: the choice is incomplete or cyclic.
@@ -69,7 +69,7 @@ def lower_choice(problem: Problem, choice: Choice) -> dict[int, int]:
 class BestRows:
     """The best solution offered; an earlier one stays unless a later one is clearly better.
 
-    `value_of` is infinite for what breaks a limit.
+    `value_of` is infinite for a solution that breaks a limit.
     """
 
     def __init__(self, value_of: Callable[[Rows], float]) -> None:
@@ -93,7 +93,7 @@ def solve_priced(
     time_limit_s: float,
     note: Callable[[str, float, float], None] = lambda stage, cost, bound: None,
 ) -> Solution:
-    """Least total of prices `cost [n_implementations]`; an infinite price forbids.
+    """Minimise the total of prices `cost [n_implementations]`; an infinite price forbids.
 
     Raises:
         ExtractionError: the incumbent is not a solution.
@@ -138,8 +138,8 @@ def solve_priced(
     if all(answer.choice is not None for answer in answers):
         best.offer(_assembled(instance, reduction, parts, answers))
     if relative_gap(best.value, lower_bound) > _TIE or math.isinf(best.value):
-        # Greedies can do worse on the simplified problem, and nothing may be worse than they are,
-        # as far as there is time to find out.
+        # Greedies can be worse on the simplified problem, but no result may be worse than those on
+        # the original one, as far as there is time.
         if best.rows is None:
             _offer_greedies(instance, best)
         elif time.perf_counter() < deadline:
@@ -156,7 +156,7 @@ def _search_parts(
 ) -> list[Answer]:
     """Improve the answer of each part, small parts first; equal parts are solved once.
 
-    Told are the number of a part, the stage and its new answer.
+    `report` is called with the number of a part, the stage and its new answer.
     """
     improved = list(answers)
     solved: dict[tuple[object, ...], Answer] = {}
@@ -193,7 +193,7 @@ def _offer_greedies(instance: Instance, best: BestRows, until_s: float = math.in
 
 
 class _Tally:
-    """Sums the answers of the parts into one cost and one bound, not below a known one."""
+    """The sum of the answers of all parts: one cost, and one bound not below a known one."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class _Tally:
         return self._base + math.fsum(a.cost for a in self.answers)
 
     def tell(self, stage: str) -> None:
-        # Told very often, so summed quickly; what is returned is summed with care.
+        # This is called very often, so it sums quickly; returned values are summed exactly.
         cost = self._base + float(self._costs.sum())
         self._note(stage, cost, max(self._floor, self._base + float(self._bounds.sum())))
 
@@ -229,7 +229,7 @@ class _Tally:
 def _start_options(
     problem: Problem, instance: Instance, known: Mapping[int, int] | None
 ) -> dict[int, int]:
-    """The known solution in the instance's options, of which each e-node has one only."""
+    """Return the known solution in the instance's options, which are one per e-node."""
     owner = problem.implementation_node()
     by_node = {int(owner[row]): row for row in instance.option_ids}
     options = ((c, by_node.get(int(owner[row]))) for c, row in (known or {}).items())
@@ -249,7 +249,7 @@ def _assembled(
     parts: tuple[Instance, ...],
     answers: list[Answer],
 ) -> dict[int, int] | None:
-    """The answers of all parts and what was settled, for the classes that are needed."""
+    """Return the answers of all parts and the settled classes, as far as they are needed."""
     rows = dict(reduction.settled)
     for part, answer in zip(parts, answers, strict=True):
         if answer.choice is not None:

@@ -1,3 +1,3 @@
-"""Two metrics at once: products and quotients, and the plane that their fronts lie in."""
+"""Objectives of two metrics: products and quotients, and the plane of the two totals."""
 
 __all__: list[str] = []

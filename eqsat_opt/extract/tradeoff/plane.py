@@ -1,4 +1,4 @@
-"""The plane of two totals: what is known to hold no solution, and the hull of what was found."""
+"""The plane of two totals: regions without any solution, and the hull of the points found."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class HalfPlane:
-    """`first·x + second·y >= bound` for the totals (x, y) of every solution."""
+    """The condition `first·x + second·y >= bound` on the totals (x, y) of every solution."""
 
     first: float
     second: float
     bound: float
 
     def factor(self, x: float, y: float) -> float:
-        """By how much a point that keeps this can be smaller than (x, y) in both, at most."""
-        # An infinite coordinate says nothing where it has no weight.
+        """Return the largest factor by which a point within can be below (x, y) in both totals."""
+        # An infinite coordinate has no effect where it has no weight.
         value = (self.first * x if self.first else 0.0) + (self.second * y if self.second else 0.0)
         if self.bound <= 0:
             return math.inf if value > 0 else 1.0
         return value / self.bound
 
     def excludes(self, x: float, y: float, tolerance: float) -> bool:
-        """Whether (x, y) is clearly outside."""
+        """Return whether (x, y) is clearly outside."""
         return self.first * x + self.second * y < self.bound * (1 - tolerance)
 
     def crossing(self, other: HalfPlane) -> tuple[float, float] | None:
-        """Where two borders meet; None if they are parallel."""
+        """Return the point where two borders meet; None if they are parallel."""
         det = self.first * other.second - other.first * self.second
         scale = math.hypot(self.first, self.second) * math.hypot(other.first, other.second)
         if abs(det) <= 1e-13 * scale:
@@ -44,19 +44,19 @@ class HalfPlane:
 
 @dataclass(frozen=True)
 class Box:
-    """No solution has a first total of at most `first` and a second one below `second`."""
+    """A box without solutions: first totals of at most `first` and second ones below `second`."""
 
     first: float
     second: float
 
     def factor(self, x: float, y: float) -> float:
-        """By how much a point outside can be smaller than (x, y) in both, at most."""
+        """Return the largest factor by which a point outside can be below (x, y) in both totals."""
         across = x / self.first if self.first > 0 else (math.inf if x > 0 else 1.0)
         down = y / self.second if self.second > 0 else (math.inf if y > 0 else 1.0)
         return max(across, down)
 
     def excludes(self, x: float, y: float, tolerance: float) -> bool:
-        """Whether (x, y) is clearly inside."""
+        """Return whether (x, y) is clearly inside."""
         return x <= self.first and y < self.second * (1 - tolerance)
 
 
@@ -64,9 +64,9 @@ Cut = HalfPlane | Box
 
 
 def corners(cuts: Sequence[HalfPlane]) -> list[tuple[float, float]]:
-    """Vertices of what all half-planes leave, by ascending first coordinate.
+    """Return the vertices of the intersection of all half-planes, by first coordinate.
 
-    One half-plane bounds the first total alone, one the second.
+    One half-plane must bound the first total alone, and one the second.
     """
     found = []
     for i, one in enumerate(cuts):
@@ -82,7 +82,7 @@ def corners(cuts: Sequence[HalfPlane]) -> list[tuple[float, float]]:
 
 
 def lower_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that some positive weighting of both coordinates prefers, ascending."""
+    """Return the points that some positive weighting of both coordinates prefers, ascending."""
     hull: list[tuple[float, float]] = []
     for x, y in sorted(points):
         if hull and y >= hull[-1][1]:

@@ -25,8 +25,8 @@ from eqsat_opt.extract.tradeoff.weighted import offer_incumbent, solve_weighted
 __all__ = ["solve_product"]
 
 _TIE = 1e-12  # relative gap that rounding leaves
-_ROUNDS = 60  # weighted sums at most; a handful is common
-_SHARE = 0.5  # of the time left, for one weighted sum
+_ROUNDS = 60  # greatest number of weighted sums; a handful is common
+_SHARE = 0.5  # share of the time left for one weighted sum
 
 
 def solve_product(
@@ -100,7 +100,7 @@ def _normal(
     outside: list[tuple[float, float]],
     values: list[float],
 ) -> tuple[float, float] | None:
-    """Weights of the hull edge of the found points next to the least corner outside."""
+    """Return weights of the found points' hull edge next to the least corner outside."""
     hull = lower_hull(points)
     if len(hull) < 2 or not outside:
         return None

@@ -2,7 +2,7 @@
 
 Dinkelbach, On nonlinear fractional programming (Management Science 13, 1967). With N - λ·D >= β for
 all solutions, N/D >= λ + β/D, and D is bounded below. The prices N - λ·D may be negative, so a
-solution must hold needed classes only; see `path_rows`.
+solution must contain only needed classes; see `paths.rows`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from eqsat_opt.extract.tradeoff.weighted import Mask, offer_incumbent, solve_wei
 __all__ = ["solve_ratio"]
 
 _TIE = 1e-12  # relative gap that rounding leaves
-_ROUNDS = 60  # weighted sums at most; a handful is common
-_SHARE = 0.5  # of the time left, for one weighted sum
-_ALONE_OPTIONS, _ALONE_WORK = 3000, 0.5  # what one worker is tried on, and how long
+_ROUNDS = 60  # greatest number of weighted sums; a handful is common
+_SHARE = 0.5  # share of the time left for one weighted sum
+_ALONE_OPTIONS, _ALONE_WORK = 3000, 0.5  # largest instance for one worker, and its work limit
 
 
 def solve_ratio(
@@ -81,7 +81,7 @@ def _quotients(
     settings: Settings,
     deadline: float,
 ) -> Iterator[float]:
-    """Dinkelbach's steps: each offers a better solution and yields a bound that holds."""
+    """Yield bounds by Dinkelbach's steps, each of which also offers a better solution."""
     above = problem.impl_cost @ objective.vector(problem.metrics)
     below = problem.impl_cost @ objective.divisor(problem.metrics)
     smallest = float(below[(below > 0) & ~forbidden].min())  # denominators of 0 do not count
@@ -98,7 +98,7 @@ def _quotients(
             return
         if solution.rows is not None:
             best.offer(solution.rows)
-    smallest = max(smallest, solution.lower_bound)  # of the denominator, the second of the two
+    smallest = max(smallest, solution.lower_bound)  # the second solution is that of the denominator
     template = objective.weighted(objective.numerator)
     # A quotient of sums is not below the least quotient of its terms.
     counts = (below > 0) & ~forbidden
@@ -127,7 +127,7 @@ def _steep(
     below: FloatArray,
     forbidden: Mask,
 ) -> float:
-    """A factor so large that any solution with a denominator above 0 has a negative price."""
+    """Return a factor at which any solution with a denominator above 0 has a negative price."""
     least = float(below[(below > 0) & ~forbidden].min())
     return 2 * float(above[~forbidden].sum()) / least + 1.0
 
@@ -146,7 +146,7 @@ def _least_signed(
     settings: Settings,
     deadline: float,
 ) -> tuple[Rows | None, float]:
-    """A solution of low price, and a bound on the prices of all; prices may be negative."""
+    """Return a solution of low price, and a bound on all prices, which may be negative."""
     instance = reduce_paths(from_problem(problem, prices, template))
     if instance is None:
         return None, math.inf

@@ -1,4 +1,4 @@
-"""What searches by way of weighted sums share: the sums, and a known solution to start from."""
+"""Weighted sums as part of other searches, and a known solution to start from."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def solve_sum(problem: Problem, cost: FloatArray, objective: Objective, **options: Any) -> Solution:
-    """Least total, under limits and with a critical path if there are any."""
+    """Minimise the total, under limits and with a critical path if there are any."""
     if objective.needs_path or objective.limits:
         return solve_constrained(problem, cost, objective, **options)
     return solve_priced(problem, cost, **options)
@@ -34,7 +34,7 @@ def solve_weighted(
     settings: Settings,
     time_limit_s: float,
 ) -> Solution:
-    """Solve for a weighted sum."""
+    """Minimise a weighted sum without the forbidden implementations."""
     prices = np.where(forbidden, np.inf, problem.impl_cost @ objective.vector(problem.metrics))
     return solve_sum(
         problem, prices, objective, incumbent=None, settings=settings, time_limit_s=time_limit_s

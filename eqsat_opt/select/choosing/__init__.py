@@ -1,3 +1,3 @@
-"""Choosing: from candidates to the extraction problem, prices, and the cheapest selection."""
+"""Choosing: the extraction problem of candidates, prices, and the cheapest selection."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What a candidate runs and costs, as text."""
+"""Kernels and prices of candidates as text."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from eqsat_opt.select.tiling.candidates import CONSTANT, JOINT, Candidate
 __all__ = ["FREE", "body_text", "price_texts"]
 
 FREE = ("leaf", *CONSTANT)
-"""Kinds of candidates that are there before anything runs."""
+"""Kinds of candidates whose values exist before anything runs."""
 
 
 def body_text(item: Candidate, operand: Callable[[int], str], own: str) -> str:
-    """The steps of a candidate in one line: ``Conv(x, w; group=1) > Relu(·)``.
+    """Return the steps of a candidate in one line: ``Conv(x, w; group=1) > Relu(·)``.
 
-    ``·`` is the step before, and ``%k`` the k-th step, where another one is read.
+    ``·`` is the previous step, and ``%k`` the k-th step, where another one is read.
 
     Args:
         item: the candidate.
-        operand: how a class is called.
+        operand: function that names a class.
         own: the value of a leaf or constant, the operator of an opaque node.
     """
     reads = ", ".join(map(operand, item.reads))
@@ -51,7 +51,7 @@ def body_text(item: Candidate, operand: Callable[[int], str], own: str) -> str:
 
 
 def price_texts(item: Candidate, price: Quote | None) -> tuple[str, str]:
-    """Microseconds, and where they are from; two empty texts for what runs nothing."""
+    """Return a price in µs and its source; two empty texts for a candidate that runs nothing."""
     if price is not None:
         return f"{price.time_us:.3f}", price.source
     return (f"{LAUNCH_US:.3f}", "launch only") if is_unpriced(item) else ("", "")

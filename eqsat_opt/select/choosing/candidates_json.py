@@ -1,4 +1,4 @@
-"""Candidates and what is offered for them as JSON, and back."""
+"""Candidates and their offers as JSON, and back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 FORMAT = "eqsat-opt candidates 2"
 
 Offered = tuple[str, Implementation, Quote]
-"""The name of a backend, how it runs a kernel, and for how much."""
+"""The name of a backend, its implementation of a kernel, and the price."""
 
 _MANY = 1 << 62
 _QUOTED = tuple(name for name, metric in METRICS.items() if metric.of_kernel is None)
@@ -53,9 +53,9 @@ _FIELDS = (
 
 
 def candidates_to_json(quoted: QuotedCandidates) -> Document:
-    """The document of candidates; :func:`candidates_from_json` gives back an equal value.
+    """Return the document of candidates; :func:`candidates_from_json` restores an equal value.
 
-    It holds the document of the e-classes that were tiled.
+    It includes the document of the e-classes that were tiled.
     """
     priced = quoted.priced
     items = zip(priced.candidates.items, priced.offers, strict=True)
@@ -93,7 +93,7 @@ def candidates_to_json(quoted: QuotedCandidates) -> Document:
 
 
 def candidate_to_json(item: Candidate, offers: Sequence[Offered]) -> dict[str, Any]:
-    """One candidate and what is offered for it; what is empty is left out."""
+    """Return one candidate and its offers as a JSON object, without empty fields."""
     value: dict[str, Any] = {"class": item.cls, "kind": item.kind, "nodes": list(item.nodes)}
     if item.reads:
         value["reads"] = list(item.reads)
@@ -132,7 +132,7 @@ def _steps_to_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
 
 
 def offer_to_json(backend: str, how: Implementation, price: Quote) -> dict[str, Any]:
-    """What a backend offers, and for how much."""
+    """Return an offer of a backend and its price as a JSON object."""
     value: dict[str, Any] = {
         "backend": backend,
         "algorithm": how.algorithm,
@@ -159,7 +159,7 @@ def offer_to_json(backend: str, how: Implementation, price: Quote) -> dict[str, 
 
 
 def candidates_from_json(document: Any) -> QuotedCandidates:
-    """The candidates of a document.
+    """Read the candidates of a document.
 
     Raises:
         StageError: the document is of another kind or version, a field is missing or foreign, a
@@ -210,7 +210,7 @@ def candidates_from_json(document: Any) -> QuotedCandidates:
 
 
 def _conversion(entry: Entry, priced: PricedCandidates) -> tuple[Conversion, list[Offered]]:
-    """One conversion and what is offered for it."""
+    """Read one conversion and its offers."""
     entry.require_all("class", "made", "read", "offers")
     eclasses = priced.candidates.eclasses
     cls = entry.whole("class", eclasses.n_classes)
@@ -230,7 +230,7 @@ def _conversion(entry: Entry, priced: PricedCandidates) -> tuple[Conversion, lis
 
 
 def sizes_from_json(entry: Entry) -> dict[str, int]:
-    """Symbol to size, of the field ``sizes``."""
+    """Read the size of each symbol from the field ``sizes``."""
     sizes = entry.mapping("sizes")
     return {name: sizes.whole(name, _MANY) for name in sizes.value}
 
@@ -238,13 +238,13 @@ def sizes_from_json(entry: Entry) -> dict[str, int]:
 def candidate_from_json(
     entry: Entry, n_classes: int, n_eclasses: int, n_nodes: int
 ) -> tuple[Candidate, tuple[Offered, ...]]:
-    """One candidate and what is offered for it.
+    """Read one candidate and its offers.
 
     Args:
-        entry: the object.
-        n_classes: classes and pseudo-classes.
-        n_eclasses: classes that are no pseudo-classes.
-        n_nodes: e-nodes.
+        entry: the JSON object.
+        n_classes: number of classes and pseudo-classes.
+        n_eclasses: number of classes that are not pseudo-classes.
+        n_nodes: number of e-nodes.
 
     Raises:
         StageError: see :func:`candidates_from_json`.
@@ -274,7 +274,7 @@ def candidate_from_json(
 
 
 def offer_from_json(entry: Entry, n_operands: int, n_outputs: int) -> Offered:
-    """What a backend offers for a kernel of so many operands and outputs.
+    """Read an offer for a kernel with this number of operands and outputs.
 
     Raises:
         StageError: see :func:`candidates_from_json`.
@@ -325,16 +325,16 @@ def _steps(entry: Entry, n_operands: int) -> tuple[Step, ...]:
 
 
 def form_from_json(entry: Entry, field: str) -> Form:
-    """The form in a field; the plain one where it is missing.
+    """Read the form in a field; the plain form if the field is missing.
 
     Raises:
-        StageError: it is none.
+        StageError: the field is not a form.
     """
     return _parsed(entry.text(field), entry, field) if field in entry.value else PLAIN
 
 
 def _forms(entry: Entry, field: str, count: int) -> tuple[Form, ...]:
-    """One for each operand or output, or none."""
+    """Read one form for each operand or output; none if the field is missing."""
     found = tuple(_parsed(text, entry, field) for text in entry.texts(field))
     if found and len(found) != count:
         raise StageError(f"{entry.place(field)} has {len(found)} forms; it needs {count}")
@@ -359,7 +359,7 @@ def _operand(value: Any, entry: Entry, n_eclasses: int) -> OperandRef:
 
 
 def _require_parts(entry: Entry, item: Candidate) -> None:
-    """What every candidate of a kind has."""
+    """Raise an error if a candidate lacks what every one of its kind has."""
     if not item.nodes:
         raise StageError(f"{entry.where} covers no e-node")
     expected = {"leaf": 0, "const": 0, "out": 1, "part": 1}.get(item.kind)
@@ -381,7 +381,7 @@ def _require_own_class(entry: Entry, item: Candidate, eclasses: EClasses) -> Non
 
 
 def _prices(priced: PricedCandidates, quotes: Sequence[tuple[Offered, ...]]) -> dict[Offer, Quote]:
-    """Offer to price: each has one, and there is none where there is no kernel."""
+    """Return the price of each offer; raise an error if there is an offer without a kernel."""
     prices: dict[Offer, Quote] = {}
     for number, (kernel, offers) in enumerate(zip(_kernels(priced), quotes, strict=True)):
         if kernel is None and offers:
@@ -396,7 +396,7 @@ def _prices(priced: PricedCandidates, quotes: Sequence[tuple[Offered, ...]]) -> 
 
 
 def _kernels(priced: PricedCandidates) -> tuple[Kernel | None, ...]:
-    """The kernels, after each of them was typed."""
+    """Return the kernels, after a check that each of them is well-typed."""
     try:
         kernels = priced.kernels
         for kernel in kernels:

@@ -1,9 +1,9 @@
 """The lazy measuring loop: extract, measure the unmeasured kernels of the answer, repeat.
 
-Unmeasured kernels carry a lower bound, so when the answer is fully measured it is optimal over all
-measured prices, though much was never measured. That holds for every objective that does not fall
-when a price rises, under every limit: sums, critical paths and products, but not for a ratio that
-divides by time.
+Unmeasured kernels are priced at a lower bound, so an answer that is fully measured is optimal over
+all measured prices, although many kernels were never measured. That holds for every objective that
+does not fall when a price rises, under any limits: sums, critical paths and products, but not for a
+ratio that divides by time.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from eqsat_opt.select.tiling.candidates import Selected, Selection
 __all__ = ["ChoiceResult", "choose", "placed", "selected"]
 
 _GAP = 1e-3
-"""Prices are good to some percent, so a proof beyond this says nothing about the device."""
+"""Relative gap below which a proof has no meaning for the device: prices are good to some
+percent."""
 
 _MOMENT_S = 1.0
-"""For a nearer bound where the gap is small already."""
+"""Time for a tighter bound where the gap is small already, s."""
 
 _SEARCH, _MEASURING, _PROOF = 0.4, 0.7, 0.8
 """Shares of the time left: for the search of a round, its kernels, and the last answer's proof."""
@@ -47,34 +48,35 @@ _SEARCH, _MEASURING, _PROOF = 0.4, 0.7, 0.8
 _FOREVER_S = 1e6
 
 _ROUND_PATIENCE = 8
-"""Neighbourhoods without a gain in a round of measuring: the next round will move the prices."""
+"""Number of neighbourhoods without a gain after which a round ends: the next one has other
+prices."""
 
 _ALTERNATIVES_S = 1.5
 
 
 @dataclass(frozen=True)
 class ChoiceResult:
-    """What selection found.
+    """The result of selection.
 
     Attributes:
         best: the cheapest selection.
-        original: the model as it came, tiled with the same kernels.
+        original: the model before the search, tiled with the same kernels.
         alternatives: further good selections, for the race.
-        placed: the best selection and the alternatives with the forms of all values, and what is
-            converted.
-        original_placed: the same of ``original``.
+        placed: the best selection and the alternatives, with the forms of all values and with
+            conversions.
+        original_placed: the same for ``original``.
         extraction: cost, bound and gap of ``best``.
         original_cost: objective of ``original``.
         original_breaks: a sentence about a limit that ``original`` breaks; empty if it keeps all.
         metrics, original_metrics, alternative_metrics: totals by metric.
-        rounds: rounds of measuring.
-        sources: how prices are known, after the last round: source to the number of different
-            kernels of the answer and of the original.
+        rounds: number of rounds of measuring.
+        sources: number of different kernels of the answer and of the original, by the source of
+            their price after the last round.
         measuring_s: seconds spent measuring.
-        priced: what could be chosen, with the kernels as they were priced.
-        own: the same of the model as it was loaded.
-        problem: the last extraction problem over all of it.
-        prices: of all that is offered.
+        priced: the candidates to choose from, with the kernels as they were priced.
+        own: the candidates of the model as it was loaded.
+        problem: the last extraction problem over all candidates.
+        prices: price of every offer.
     """
 
     best: Selection
@@ -98,12 +100,12 @@ class ChoiceResult:
 
     @property
     def unmeasured(self) -> int:
-        """Of these, how many only have a bound."""
+        """Number of kernels of the answer and of the original that have only a lower bound."""
         return self.sources.get("bound", 0)
 
 
 def placed(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Placed:
-    """What an extraction chose from ``priced``, whose problem is ``problem``, operands first."""
+    """Return kernels and conversions that an extraction chose in ``problem``, operands first."""
     result: list[MadeValue | ConvertedValue] = []
     for cls in active_order(problem.problem, extraction.choice):
         node, way = extraction.choice[cls]
@@ -122,9 +124,10 @@ def placed(priced: PricedCandidates, problem: PricedProblem, extraction: Extract
 
 
 def selected(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Selection:
-    """The same by class, without conversions; of a class made in several forms, what is first.
+    """Return the candidate and implementation that was chosen for each class.
 
-    What comes first needs nothing that comes later, so this is a selection too.
+    Conversions are left out. If a class is made in several forms, the first one is returned; it
+    needs nothing that comes later, so the result is a selection too.
     """
     selection: dict[int, Selected] = {}
     for one in placed(priced, problem, extraction):
@@ -169,20 +172,20 @@ def choose(
 
     Args:
         priced: candidates on the saturated e-graph.
-        own: candidates on the model as it was loaded, which says what the original costs.
-        pricer: knows prices and measures what it does not know.
+        own: candidates on the model as it was loaded, which give the cost of the original.
+        pricer: the source of prices, which measures those that it does not know.
         objective: what to minimise, under which limits. The original may break them; the answer
             does not.
         measure: whether to measure; only where the objective or a limit depends on prices.
-        rounds: of measuring, at most.
-        deadline: by when to have ended; no limit if not given.
+        rounds: greatest number of rounds of measuring.
+        deadline: time at which to end; no limit if not given.
         gap: relative gap of the last answer below which a proof is worth a moment only.
-        n_alternatives: further selections for the race.
-        streams: on which kernels run; with several, metrics tell the longest chain and the end of a
-            schedule as well.
-        seed: of the extraction.
-        told: totals of the original that its file tells.
-        progress: called with a text now and then.
+        n_alternatives: number of further selections for the race.
+        streams: number of streams on which kernels run; with several, the metrics include the
+            longest chain and the end of a schedule.
+        seed: random seed of the extraction.
+        told: totals of the original that were read from its file.
+        progress: function that is called with a text from time to time.
 
     Raises:
         ExtractionError: no graph keeps the limits, or none was found in time; the objective divides
@@ -212,7 +215,7 @@ def choose(
         unchanged = translated(start.choice, base, full)
         assert unchanged is not None, "what may be chosen for the original is there for the result"
         rank = partial(_rank, full.problem, objective)
-        # The last answer is where the next search starts, under the prices of now.
+        # The next search starts from the last answer, under the current prices.
         before = known and translated(*known, full)
         incumbent = min(filter(None, (before, unchanged)), key=rank)
         if deadline.expired:
@@ -291,9 +294,10 @@ def _tiled(
     seed: int,
     told: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Extraction, str]:
-    """The original with the best kernels, and a sentence about a limit that it breaks, if it does.
+    """Return the original with the best kernels, and a sentence about a limit that it breaks.
 
-    It breaks one only where no way to tile it that keeps all of them was found.
+    The sentence is empty if no limit is broken. One is broken only if no tiling that keeps all
+    limits was found.
 
     Raises:
         ExtractionError: there is no way to tile it, or the objective divides by 0.
@@ -332,13 +336,13 @@ def _searched(
     deadline: Deadline,
     breaks: str,
 ) -> Extraction:
-    """The search of a round, from a known solution.
+    """Run the search of a round, from a known solution.
 
     Args:
-        solve: the extraction, but for what to start from and its limits.
-        known: where to start; it may break a limit.
-        objective: whether there are limits.
-        deadline: of the search.
+        solve: the extraction, which still needs a start and limits.
+        known: the solution to start from; it may break a limit.
+        objective: the objective, for its limits.
+        deadline: deadline of the search.
         breaks: a sentence about a limit that the original breaks.
 
     Raises:
@@ -381,13 +385,15 @@ def _of_original(breaks: str) -> str:
 def _proven(
     solve: Callable[..., Extraction], best: Extraction, deadline: Deadline, gap: float
 ) -> Extraction:
-    """``best`` or a better one, with a bound as near as a race can tell, and nearer if it is quick.
+    """Return ``best`` or a better solution, with a tighter bound.
+
+    The bound becomes as tight as a race can distinguish, and tighter if that is quick.
 
     Args:
-        solve: the extraction, but for what to start from and its limits.
-        best: what is known.
-        deadline: of the search for a bound.
-        gap: relative gap from which on only a moment is spent.
+        solve: the extraction, which still needs a start and limits.
+        best: the known solution.
+        deadline: deadline of the search for a bound.
+        gap: relative gap below which only a moment is spent.
     """
     if best.gap > gap:
         best = solve(incumbent=best.choice, gap=gap, time_limit_s=_seconds(deadline))
@@ -400,18 +406,18 @@ def _proven(
 
 
 def _seconds(deadline: Deadline) -> float:
-    """What is left, as a finite number."""
+    """Return the time left as a finite number of seconds."""
     return min(deadline.left_s, _FOREVER_S)
 
 
 def _unmeasured(pricer: AnyPricer, *answers: Sequence[Offer]) -> list[Offer]:
-    """Offers in the answers that have only a bound, each once."""
+    """Return the offers in the answers that have only a bound, each once."""
     offers = dict.fromkeys(chain.from_iterable(answers))
     return [offer for offer in offers if not pricer.is_known(offer)]
 
 
 def _rank(problem: Problem, objective: AnyObjective, choice: Choice) -> tuple[bool, float]:
-    """Whether a choice breaks a limit under the prices of ``problem``, and its objective."""
+    """Return whether a choice breaks a limit at the prices of ``problem``, and its objective."""
     metrics = measured(problem, objective, choice)
     is_broken = broken(problem, objective, choice, metrics) is not None
     return is_broken, objective.value(metrics)
@@ -424,7 +430,7 @@ def _measure(
     deadline: Deadline,
     progress: Callable[[str], None] | None,
 ) -> float:
-    """Measure one round; seconds that it took."""
+    """Measure the kernels of one round; return the time that it took, s."""
 
     def report(n: int, total: int) -> None:
         if progress is not None:

@@ -1,8 +1,9 @@
-"""Extraction over forms, helped by the problem in which every value is in every form.
+"""Extraction over forms, helped by the relaxation in which every value is in every form.
 
-In that one nothing has to be converted, so what it costs at least bounds what anything costs with
-forms, and it is as easy as a problem without them. What it chooses, with the best forms for just
-these candidates, is a good place to start from.
+In the relaxation nothing has to be converted. A lower bound on its cost is therefore one on the
+cost of any solution with forms, and it is as easy to solve as a problem without forms. The
+candidates that it chooses, with the best forms for these candidates alone, are a good starting
+point.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from eqsat_opt.select.choosing.pricing import PricedCandidates
 __all__ = ["FormSearch", "form_search"]
 
 _FIRST, _RELAXED, _LIFTED = 0.4, 0.4, 0.3
-"""Shares of the time left: for the problem as it is, for the one without forms, and for the forms
-of what that chooses; what is left then is for the problem as it is again."""
+"""Shares of the time left: for the full problem, for the relaxation, and for the forms of the
+candidates that the relaxation chooses; the rest is for the full problem again."""
 
 
 def form_search(
@@ -35,14 +36,14 @@ def form_search(
     objective: AnyObjective,
     seed: int = 0,
 ) -> FormSearch:
-    """How to extract from candidates with forms.
+    """Return a search for the best extraction from candidates with forms.
 
     Args:
         priced: the candidates.
         full: their problem.
         quoted: `PricedCandidates.problem` with the same prices.
         objective: what to minimise; no ratio.
-        seed: of the extractions.
+        seed: random seed of the extractions.
     """
 
     def restricted(numbers: Collection[int]) -> PricedProblem:
@@ -61,14 +62,14 @@ def form_search(
 
 @dataclass(frozen=True)
 class FormSearch:
-    """Called like `extract`, but for the problem and the objective.
+    """A function like `extract` with a fixed problem and objective.
 
     Attributes:
         full: the problem.
         relaxed: the same with every value in every form, under the same prices.
         restricted: the problem with some candidates only, by their numbers.
         objective: what to minimise; it rises with every metric, so it is no ratio.
-        seed: of the extractions.
+        seed: random seed of the extractions.
     """
 
     full: PricedProblem
@@ -85,12 +86,12 @@ class FormSearch:
         time_limit_s: float = 10.0,
         **settings: Any,
     ) -> Extraction:
-        """The cheapest solution found, with the better one of both bounds.
+        """Return the cheapest solution found, with the better one of both bounds.
 
         Args:
             incumbent: a known solution.
             gap: relative gap at which to stop.
-            time_limit_s: limit of all searches together.
+            time_limit_s: limit of all searches together, s.
             settings: further arguments of `extract`.
 
         Raises:
@@ -110,7 +111,7 @@ class FormSearch:
                 **settings,
             )
 
-        # A critical path is as hard without forms, so that a second problem only takes time.
+        # A critical path is as hard without forms, so the relaxation would only take time.
         if self.objective.needs_path or not self._has_conversions:
             return solved(incumbent, 1.0)
         known: Extraction | None = None
@@ -137,7 +138,7 @@ class FormSearch:
         return any(self.full.conversion_number(node) is not None for node in nodes)
 
     def _from_relaxed(self, gap: float, end: float) -> tuple[float, Choice | None]:
-        """A bound, and a choice of the full problem where one was found."""
+        """Return a lower bound, and a choice of the full problem if one was found."""
         relaxed = self.relaxed()
         left_s = end - time.perf_counter()
         try:
@@ -169,7 +170,7 @@ class FormSearch:
         return found.lower_bound, translated(formed.choice, restricted, self.full)
 
     def _bounded(self, found: Extraction, choice: Choice | None, bound: float) -> Extraction:
-        """The better one of what was found and a choice, with the better bound."""
+        """Return the better one of a found solution and a choice, with the better bound."""
         best = conclude(
             self.full.problem,
             self.objective,
@@ -181,7 +182,7 @@ class FormSearch:
 
 
 def _better(search: FormSearch, one: Choice | None, other: Choice | None) -> Choice | None:
-    """The choice that keeps the limits and costs less."""
+    """Return the choice that keeps the limits and costs less."""
     problem, objective = search.full.problem, search.objective
 
     def rank(choice: Choice) -> tuple[bool, float]:

@@ -1,14 +1,14 @@
-"""Forms in the extraction problem: where values are made, where they are read, and conversions.
+"""Forms in the extraction problem: values as they are made, as they are read, and conversions.
 
 For each class and form there are up to two classes of the problem: the value **made** in the form,
-by a kernel that writes it there, and the value to be **read** in it, as it was made or converted
-from what was made in another one. So no conversion reads a converted value, conversions form no
-cycles, and each is paid once however many kernels read what it makes.
+by a kernel that writes it so, and the value to be **read** in it, which was made in this form or
+converted from another form in which it was made. So no conversion reads a converted value,
+conversions form no cycles, and each is paid once, no matter how many kernels read its result.
 
-Before that, forms that cannot be better are left out (`settled_forms`). Most kernels do not mind
-the form, which otherwise makes the bounds of the extraction weak. What a sum over kernels cannot
-say is priced optimistically elsewhere: calls that kernels of one session share, views that are in
-conflict, what runs side by side.
+Before that, forms that cannot be better are left out (`settled_forms`). Most kernels cost the same
+in all forms, which otherwise makes the bounds of the extraction weak. Effects that a sum over
+kernels cannot express are priced optimistically by other modules: calls that kernels of one session
+share, views that are in conflict, kernels that run in parallel.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Way:
     """The offers for a candidate that read and write the same forms.
 
     Attributes:
-        reads: values.
-        writes: form of what it computes.
-        offers: their numbers; empty for what runs nothing that is priced.
+        reads: values that it reads.
+        writes: form of its result.
+        offers: numbers of the offers; empty for a candidate that runs nothing priced.
     """
 
     reads: tuple[Value, ...]
@@ -58,7 +58,7 @@ class Way:
     offers: tuple[int, ...] = ()
 
     def values(self, cls: int) -> Iterator[Value]:
-        """All that have a form; ``cls`` is what it computes."""
+        """Yield all values that have a form; ``cls`` is the class that is computed."""
         yield from (value for value in (*self.reads, (cls, self.writes)) if value[1] is not None)
 
 
@@ -69,8 +69,8 @@ class Conversion:
     Attributes:
         cls: the class.
         made, read: the forms.
-        kernel: a copy from one to the other.
-        implementations: of it, each with the name of its backend.
+        kernel: a copy from one form to the other.
+        implementations: implementations of the kernel, each with the name of its backend.
     """
 
     cls: int
@@ -81,7 +81,7 @@ class Conversion:
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """Who can do it, and how."""
+        """The offers for the conversion."""
         return tuple(Offer(self.kernel, name, how) for name, how in self.implementations)
 
 
@@ -106,8 +106,11 @@ class ConvertedValue:
 
 
 Placed = tuple[MadeValue | ConvertedValue, ...]
-"""Everything that runs, operands first. A class may be made in several forms, each by a kernel of
-its own, where that is cheaper than to convert it."""
+"""Everything that runs, operands first.
+
+A class may be made in several forms, each by a kernel of its own, where that is cheaper than a
+conversion.
+"""
 
 
 def ways_of(
@@ -117,14 +120,15 @@ def ways_of(
     interface: Form,
     made: Mapping[int, Iterable[Form]],
 ) -> tuple[Way, ...]:
-    """The offers for a candidate, by the forms that they read and write.
+    """Return the offers for a candidate, grouped by the forms that they read and write.
 
-    What has no price, and offers that say no forms, read and write that of the model's inputs and
-    outputs. An offer that would leave the results of one kernel in different forms is none.
+    A candidate without a price, and offers that name no forms, read and write the form of the
+    model's inputs and outputs. An offer that would leave the results of one kernel in different
+    forms is left out.
 
     Args:
         item: the candidate.
-        implementations: of it.
+        implementations: its implementations.
         is_const: whether a class is constant.
         interface: form of the model's inputs and outputs.
         made: forms of kernels with several results, by their pseudo-classes.
@@ -156,20 +160,21 @@ def settled_forms(
     items: Iterable[tuple[int, Sequence[tuple[Way, Sequence[Row]]]]],
     demanded: Iterable[Value],
 ) -> dict[int, Form]:
-    """Classes whose value is best made and read in one form alone.
+    """Return the classes whose value is best made and read in a single form.
 
-    Classes are linked by candidates that can run in several forms. Where all else that touches a
-    component of them, and what is demanded of it, wants one form, and its candidates cost least in
-    that form in every metric, each solution can be moved there without costing more: what was
-    converted within the component no longer is, and of a class that was made in two forms what was
-    made first stays. That is exact for all that rises with the metrics, so not for a ratio.
+    Classes are linked by candidates that can run in several forms. Consider a component of linked
+    classes for which all other candidates that read or make its values, and all demands, use a
+    single form, and whose own candidates cost least in that form in every metric. Each solution can
+    then be moved to that form at no extra cost: conversions within the component disappear, and if
+    a class was made in two forms, the first is kept. That is exact for every objective that rises
+    with the metrics, so not for a ratio.
 
     Args:
         items: for each candidate its class, and its ways with the costs of their offers.
-        demanded: values that are wanted as they are, whatever makes them.
+        demanded: values that must exist in their form, whatever makes them.
 
     Returns:
-        Class to form, for the classes of such components.
+        The form of each class in such components.
     """
     linked = _Groups()
     demands = list(demanded)
@@ -205,13 +210,13 @@ def settled_forms(
 
 
 class _Groups:
-    """Classes that are linked; each group is called by one of its members."""
+    """Groups of linked classes; each group is identified by one of its members."""
 
     def __init__(self) -> None:
         self._above: dict[int, int] = {}
 
     def first(self, cls: int) -> int:
-        """The name of the group of a class."""
+        """Return the class that identifies the group of a class."""
         above = self._above
         while (next_ := above.get(cls, cls)) != cls:
             above[cls] = above.get(next_, next_)
@@ -227,7 +232,7 @@ class _Groups:
 def _costs_least(
     ways: Sequence[tuple[Way, Sequence[Row]]], values: Sequence[set[Value]], form: Form
 ) -> bool:
-    """Whether each way has in a form alone an offer that costs no more in any metric."""
+    """Return whether each offer has a rival in one form alone that costs no more in any metric."""
     pure = [
         row
         for (_, rows), touched in zip(ways, values, strict=True)
@@ -246,7 +251,7 @@ class FormClasses:
     """The classes of a problem over forms.
 
     Attributes:
-        count: of classes.
+        count: number of classes.
         made: the class of a value as a kernel makes it.
         read: the class of a value as kernels read it.
         value_of: the value of each class, and whether it is only read in that form.
@@ -261,13 +266,13 @@ class FormClasses:
 def form_classes(
     n_classes: int, made: Iterable[Value], read: Iterable[Value], converted: Iterable[Value]
 ) -> FormClasses:
-    """Number the classes: the first one of each class of the e-graph keeps its number.
+    """Assign numbers to the classes; the first one for each e-class keeps its number.
 
     Args:
-        n_classes: of the e-graph, pseudo-classes included.
+        n_classes: number of e-classes, pseudo-classes included.
         made: values that some candidate makes.
         read: values that some candidate reads.
-        converted: values that some conversion gives; only these differ from what is made.
+        converted: results of conversions; only for these are the classes made and read different.
     """
     changed = set(converted)
     numbers: dict[tuple[Value, bool], int] = {}

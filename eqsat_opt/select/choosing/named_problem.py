@@ -1,4 +1,4 @@
-"""The extraction problem under the names of its search, and as egraph-serialize JSON.
+"""The extraction problem with the names of its search, and as egraph-serialize JSON.
 
 Its files are those of the public extraction-gym, with the costs of several metrics and of every
 implementation, so `eqsat-opt extract` reads them too.
@@ -28,17 +28,17 @@ class NamedProblem:
     """The problem that extraction solves.
 
     Attributes:
-        file: the problem; a class is called as in the other stages, an e-node by its class and the
-            number of its candidate.
+        file: the problem; a class has its name from the other stages, an e-node is named by its
+            class and the number of its candidate.
     """
 
     file: GymFile
 
     def lines(self, *, short: bool = False) -> Iterator[str]:
-        """A line of counts, a header, and one line per implementation of an e-node.
+        """Yield a line of counts, a header, and one line per implementation of an e-node.
 
         Args:
-            short: whether what costs nothing has no line.
+            short: whether to leave out implementations that cost nothing.
         """
         file, problem = self.file, self.file.problem
         yield (
@@ -65,7 +65,9 @@ class NamedProblem:
 
 
 def named_problem(quoted: QuotedCandidates) -> NamedProblem:
-    """The problem of candidates at their prices, without what reads a class that nothing computes.
+    """Return the problem of candidates at their prices.
+
+    Candidates that read a class which nothing computes are left out.
 
     Raises:
         ExtractionError: a root has no candidate.
@@ -102,13 +104,13 @@ def named_problem(quoted: QuotedCandidates) -> NamedProblem:
 
 
 def _class_name(priced: PricedProblem, number: int) -> str:
-    """``#7``; with forms ``#7 cuda/nhwc``, and with ``read`` where it is read as converted."""
+    """Return ``#7``, with forms ``#7 cuda/nhwc``; with ``read`` at its end if it is converted."""
     (cls, form), is_read = priced.value_of.get(number, ((number, None), False))
     return f"#{cls}" + (f" {form}" if form else "") + (" read" if is_read else "")
 
 
 def _node_name(priced: PricedProblem, node: int, class_names: Sequence[str]) -> str:
-    """The class with the number of the candidate, or with the form that it is read from."""
+    """Return the class with the number of the candidate, or with the form that it is read from."""
     own = class_names[int(priced.problem.node_class[node])]
     if priced.index[node] >= 0:
         picks = priced.picks.get(node)
@@ -118,7 +120,7 @@ def _node_name(priced: PricedProblem, node: int, class_names: Sequence[str]) -> 
 
 
 def _labels(quoted: QuotedCandidates, priced: PricedProblem, node: int) -> list[str]:
-    """Who runs each implementation of a node."""
+    """Return the backend and algorithm of each implementation of a node."""
     conversion, candidate = priced.conversion_number(node), priced.index[node]
     if conversion is not None:
         return [offer.by for offer in quoted.priced.conversions[conversion].offers]
@@ -128,7 +130,7 @@ def _labels(quoted: QuotedCandidates, priced: PricedProblem, node: int) -> list[
 
 
 def _operator(quoted: QuotedCandidates, priced: PricedProblem, node: int) -> str:
-    """What a candidate runs, or is where it runs nothing."""
+    """Return the kernel of a candidate, or its kind or value if it runs nothing."""
     number = priced.index[node]
     if number < 0:
         return "as made" if priced.conversion_number(node) is None else "convert"
@@ -146,15 +148,15 @@ def _distinct(labels: list[str]) -> list[str]:
 
 
 def problem_to_json(named: NamedProblem) -> Document:
-    """The document of a problem; :func:`problem_from_json` gives back an equal value."""
+    """Return the document of a problem; :func:`problem_from_json` restores an equal value."""
     return {"format": FORMAT, **to_document(named.file)}
 
 
 def problem_from_json(document: Any) -> NamedProblem:
-    """The problem of a document.
+    """Read the problem of a document.
 
     Raises:
-        StageError: the document is of another kind or version, or holds no e-graph with costs.
+        StageError: the document is of another kind or version, or has no e-graph with costs.
     """
     entry = Entry(document, "the problem")
     entry.require_format(FORMAT)

@@ -8,7 +8,7 @@ __all__ = ["execution_order"]
 
 
 def execution_order(selection: Selection) -> list[int]:
-    """Chosen classes, operands first; a selection in this order already keeps it."""
+    """Return chosen classes, operands first; a selection in this order keeps it."""
     done: set[int] = set()
     result: list[int] = []
     for root in selection:

@@ -1,4 +1,4 @@
-"""Candidates with a price each: what extraction chooses from."""
+"""Candidates with prices, from which extraction chooses."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["QuotedCandidates"]
 
 @dataclass(frozen=True)
 class QuotedCandidates:
-    """All candidates, and what backends ask for them.
+    """All candidates and the prices of their offers.
 
     Attributes:
-        priced: the candidates, and at which sizes and under which limits they are priced.
-        prices: of everything that is offered for them.
+        priced: the candidates, with the sizes and limits for their prices.
+        prices: price of every offer for them.
         legend: names of the model.
     """
 
@@ -38,7 +38,7 @@ class QuotedCandidates:
         return NamedEClasses(self.priced.candidates.eclasses, self.legend)
 
     def problem(self) -> PricedProblem:
-        """The extraction problem under these prices.
+        """Build the extraction problem under these prices.
 
         Raises:
             ExtractionError: a root has no candidate.
@@ -47,10 +47,10 @@ class QuotedCandidates:
         return self.priced.problem(self.prices.__getitem__, given=tuple(given or (TIME,)))
 
     def lines(self, *, short: bool = False) -> Iterator[str]:
-        """A line of counts, a header, and one line per candidate.
+        """Yield a line of counts, a header, and one line per candidate.
 
         Args:
-            short: whether inputs and constants, which run nothing, have no line; they are named
+            short: whether to leave out inputs and constants, which run nothing; they are named
                 where they are read, constants with ``!``.
         """
         priced, named = self.priced, self.named

@@ -20,7 +20,7 @@ from eqsat_opt.select.choosing.forms import Conversion, Value, Way, form_classes
 __all__ = ["AS_MADE", "Node", "PricedProblem", "formed_problem", "problem_of", "translated"]
 
 AS_MADE = -1
-"""Stands in `PricedProblem.index` for a value that is read in the form in which it was made."""
+"""Entry of `PricedProblem.index` for a value that is read in the form in which it was made."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class PricedProblem:
     Attributes:
         problem: the problem.
         index: candidate of each node; `AS_MADE`, or ``AS_MADE - 1 - k`` for conversion ``k``.
-        picks: of nodes that stand for some offers of their candidate only, the numbers of these.
-        value_of: of each class that is not the e-graph's own, or has a form, its value, and whether
+        picks: for nodes that have only some offers of their candidate, the numbers of these.
+        value_of: for each class that is not the e-graph's own or has a form, its value, and whether
             it is only read there.
     """
 
@@ -43,17 +43,17 @@ class PricedProblem:
     value_of: Mapping[int, tuple[Value, bool]] = field(default_factory=dict)
 
     def offer_number(self, node: int, implementation: int) -> int:
-        """Which of the offers for its candidate or conversion an implementation of a node is."""
+        """Return the number of a node's implementation among the offers for what the node runs."""
         picks = self.picks.get(node)
         return implementation if picks is None else picks[implementation]
 
     def conversion_number(self, node: int) -> int | None:
-        """The conversion that a node does; ``None`` for one that does none."""
+        """Return the number of the conversion that a node performs; ``None`` for other nodes."""
         number = AS_MADE - 1 - self.index[node]
         return number if number >= 0 else None
 
     def has_nodes_of(self, other: PricedProblem) -> bool:
-        """Whether nodes and classes of both stand for the same."""
+        """Return whether the nodes and classes of both problems mean the same."""
         return (
             self.index == other.index
             and self.picks == other.picks
@@ -61,7 +61,7 @@ class PricedProblem:
         )
 
     def key(self, node: int) -> tuple[Hashable, ...]:
-        """What a node is, in every problem of the same candidates."""
+        """Return a key that identifies a node in every problem of the same candidates."""
         cls = int(self.problem.node_class[node])
         return self.index[node], self.picks.get(node), self.value_of.get(cls, cls)
 
@@ -72,9 +72,9 @@ class PricedProblem:
 
 
 def translated(choice: Choice, before: PricedProblem, after: PricedProblem) -> Choice | None:
-    """The same choice in another problem of the same candidates; ``None`` if it is none there.
+    """Return a choice in another problem of the same candidates; ``None`` if it is invalid there.
 
-    Which forms are left out may change with the prices.
+    It may be invalid because the forms that are left out may change with the prices.
     """
     if before.has_nodes_of(after):
         return choice
@@ -91,14 +91,14 @@ def translated(choice: Choice, before: PricedProblem, after: PricedProblem) -> C
 
 
 class Node(NamedTuple):
-    """An e-node of the problem, of which `PricedProblem` tells the first two fields.
+    """An e-node of the problem.
 
     Attributes:
-        number: for `PricedProblem.index`.
+        number: its entry in `PricedProblem.index`.
         cls: its class.
-        reads: classes.
+        reads: classes that it reads.
         rows: costs of its implementations.
-        picks: for `PricedProblem.picks`.
+        picks: its entry in `PricedProblem.picks`.
     """
 
     number: int
@@ -116,7 +116,7 @@ def problem_of(
     metrics: tuple[str, ...],
     value_of: Mapping[int, tuple[Value, bool]] | None = None,
 ) -> PricedProblem:
-    """The problem with these e-nodes."""
+    """Build the problem with these e-nodes."""
     ptr, impl_ptr = (np.zeros(len(nodes) + 1, dtype=np.int64) for _ in range(2))
     np.cumsum([len(node.reads) for node in nodes], out=ptr[1:])
     np.cumsum([len(node.rows) for node in nodes], out=impl_ptr[1:])
@@ -146,15 +146,15 @@ def formed_problem(
     metrics: tuple[str, ...],
     settled: bool,
 ) -> PricedProblem:
-    """The problem over classes and forms; `forms` tells how it is made.
+    """Build the problem over classes and forms, as described in module `forms`.
 
     Args:
-        offered: number of each candidate that may be chosen to its class, its ways, and the costs
-            of the offers for it.
-        index: those of them that are nodes; the classes are those of all.
-        n_classes: of the e-graph, pseudo-classes included.
+        offered: for the number of each candidate that may be chosen its class, its ways, and the
+            costs of its offers.
+        index: candidates that are nodes; the classes are those of all that are offered.
+        n_classes: number of e-classes, pseudo-classes included.
         roots: values that must be computed.
-        conversions: each with the costs of the offers for it.
+        conversions: each conversion with the costs of its offers.
         metrics: names of the costs.
         settled: whether to leave out forms that cost no less.
     """

@@ -29,13 +29,13 @@ from eqsat_opt.select.tiling.candidates import JOINT, Candidate, Candidates
 __all__ = ["Implementations", "PricedCandidates", "conversion_kernel", "is_unpriced"]
 
 Implementations = tuple[tuple[str, Implementation], ...]
-"""Ways to run one candidate: the name of a backend and its implementation."""
+"""Implementations of one candidate, each with the name of its backend."""
 
 _T = TypeVar("_T")
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
-    """The kernel with symbolic dimensions replaced; ``None`` if it is not defined on such sizes."""
+    """Return the kernel with literal sizes; ``None`` if it is not defined on such sizes."""
     if kernel.static_types is not None:
         return kernel
     try:
@@ -52,19 +52,19 @@ def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
 
 @dataclass(frozen=True)
 class PricedCandidates:
-    """Candidates with literal kernels, and how backends can run them.
+    """Candidates with literal kernels, and their implementations by backends.
 
     Attributes:
-        candidates: what may be chosen.
+        candidates: the candidates to choose from.
         sizes: values of symbolic dimensions for pricing.
         roots: classes that must be computed.
-        max_constant_bytes: constants that folding would make larger than this are not offered.
-        implementations: of each candidate, each with the name of its backend; nothing for what has
-            no kernel.
+        max_constant_bytes: greatest size of a folded constant; larger ones are not offered.
+        implementations: implementations of each candidate, each with the name of its backend; empty
+            without a kernel.
         refused: constant classes that are not offered either, unless they are the model's.
-        interface: the form in which inputs arrive and outputs are left, and that implementations
-            mean which say none.
-        conversions: of values between the forms in which kernels want them.
+        interface: the form of the model's inputs and outputs, which is also that of implementations
+            that name none.
+        conversions: conversions of values between the forms that kernels require.
     """
 
     candidates: Candidates
@@ -86,7 +86,7 @@ class PricedCandidates:
         max_constant_bytes: int,
         interface: Form = PLAIN,
     ) -> PricedCandidates:
-        """Ask ``backends`` how they can run each candidate; the rest are attributes."""
+        """Ask ``backends`` for implementations of candidates; other arguments are attributes."""
         ways = _implementations(candidates, sizes, backends)
         priced = PricedCandidates(
             candidates=candidates,
@@ -102,17 +102,17 @@ class PricedCandidates:
 
     @cached_property
     def has_forms(self) -> bool:
-        """Whether any implementation says in which form it reads or writes."""
+        """Whether any implementation names the form in which it reads or writes."""
         return any(how.reads or how.writes for ways in self.implementations for _, how in ways)
 
     @cached_property
     def ways(self) -> tuple[tuple[Way, ...], ...]:
-        """Of each candidate, by the forms that its implementations read and write."""
+        """The ways of each candidate, by the forms that its implementations read and write."""
         is_const = self.candidates.eclasses.is_const
         last = len(is_const)
         made: dict[int, tuple[Form, ...]] = {}
         result: dict[int, tuple[Way, ...]] = {}
-        # What takes a joint kernel apart does so in the forms of that.
+        # The parts of a joint kernel have the forms that the kernel writes.
         items = self.candidates.items
         for number in sorted(range(len(items)), key=lambda n: items[n].kind == "part"):
             item = items[number]
@@ -129,11 +129,11 @@ class PricedCandidates:
         return tuple(result[number] for number in range(len(items)))
 
     def run_by(self, backend: str) -> PricedCandidates:
-        """The same with the implementations of one backend alone."""
+        """Return the candidates with the implementations of one backend alone."""
         return self._keeping(lambda name, _: name == backend)
 
     def within(self, error: float) -> PricedCandidates:
-        """The same without the implementations whose results may be farther off than ``error``."""
+        """Return the candidates without implementations whose error may exceed ``error``."""
         return self._keeping(lambda _, how: how.error <= error)
 
     def _keeping(self, keeps: Callable[[str, Implementation], bool]) -> PricedCandidates:
@@ -150,12 +150,12 @@ class PricedCandidates:
 
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
-        """Kernels with literal sizes; ``None`` for what runs nothing or not at these sizes."""
+        """Kernels with literal sizes; ``None`` for a candidate without one at these sizes."""
         return _literal_kernels(self.candidates, self.sizes)
 
     @cached_property
     def offers(self) -> tuple[tuple[Offer, ...], ...]:
-        """What backends offer for each candidate; nothing for what has no kernel."""
+        """Offers of backends for each candidate; empty without a kernel."""
         return tuple(
             () if kernel is None else tuple(Offer(kernel, name, how) for name, how in ways)
             for kernel, ways in zip(self.kernels, self.implementations, strict=True)
@@ -163,13 +163,13 @@ class PricedCandidates:
 
     @property
     def all_offers(self) -> Iterator[Offer]:
-        """For candidates and conversions; some more than once."""
+        """Offers for candidates and conversions; some more than once."""
         yield from chain.from_iterable(self.offers)
         yield from chain.from_iterable(one.offers for one in self.conversions)
 
     @cached_property
     def _static(self) -> npt.NDArray[np.float64]:
-        """[candidates, metrics] without the prices of kernels."""
+        """Values `[candidates, metrics]` without the prices of kernels."""
         rows = np.zeros((len(self.candidates.items), len(METRICS)))
         metrics = METRICS.values()
         cache: dict[Kernel, list[float]] = {}
@@ -187,17 +187,17 @@ class PricedCandidates:
         return rows
 
     def _is_small(self, cls: int) -> bool:
-        """Whether a constant is within the byte budget."""
+        """Return whether a constant is within the byte budget."""
         type_ = self.candidates.eclasses.types[cls]
         return not isinstance(type_, TensorType) or literal(type_.bytes) <= self.max_constant_bytes
 
     @cached_property
     def offered(self) -> npt.NDArray[np.bool_]:
-        """[candidates] whether a candidate may be chosen.
+        """Whether each candidate `[candidates]` may be chosen.
 
-        A kernel that no backend implements may not.
-        A constant that is refused or beyond the byte budget may not, unless it is the model's, and
-        neither may a literal that is no ordinary number in the type of what it is applied to.
+        A kernel that no backend implements may not be chosen, nor may a constant that is refused or
+        above the byte budget, unless it is the model's, nor a literal that is not an ordinary
+        number in the type that it is applied to.
         """
         eclasses = self.candidates.eclasses
         own = set(eclasses.term_class.tolist())
@@ -214,7 +214,7 @@ class PricedCandidates:
         )
 
     def _is_literal_ordinary(self, item: Candidate) -> bool:
-        """Whether the numbers among its attributes are, in the type of the result."""
+        """Return whether the literals in its attributes are ordinary in the result's type."""
         eclasses = self.candidates.eclasses
         type_ = eclasses.types[item.cls] if item.cls < eclasses.n_classes else None
         if not isinstance(type_, TensorType) or all(eclasses.origin[n] == 0 for n in item.nodes):
@@ -228,7 +228,7 @@ class PricedCandidates:
 
     @cached_property
     def is_original(self) -> npt.NDArray[np.bool_]:
-        """[candidates] whether a candidate uses only what the model had."""
+        """Whether each candidate `[candidates]` uses only e-nodes of the original model."""
         origin = self.candidates.eclasses.origin
         return np.array(
             [
@@ -247,11 +247,11 @@ class PricedCandidates:
         settled: bool = True,
         with_forms: bool = True,
     ) -> PricedProblem:
-        """The extraction problem under some prices.
+        """Build the extraction problem under some prices.
 
         Args:
-            price: of each offer.
-            only: `[candidates]`, which to choose from; all by default.
+            price: function that prices an offer.
+            only: `[candidates]` whether a candidate may be chosen; all may by default.
             given: the metrics in each quote.
             settled: whether forms that cost no less may be left out; not for a ratio.
             with_forms: whether values have to be in the form in which they are read; otherwise no
@@ -299,7 +299,7 @@ class _Table:
         self._prices: dict[Offer, list[tuple[int, float]]] = {}
 
     def rows(self, candidate: int) -> list[npt.NDArray[np.float64]]:
-        """Of the offers for a candidate, or the one of what runs nothing that is priced."""
+        """Return the costs of a candidate's offers, or a single row if it runs nothing priced."""
         row, offers = self._static[candidate], self._priced.offers[candidate]
         rows = [self._timed(row, offer) for offer in offers]
         kernel = self._priced.candidates.kernels[candidate]
@@ -309,7 +309,7 @@ class _Table:
         return rows or [row]
 
     def conversion(self, conversion: Conversion) -> list[npt.NDArray[np.float64]]:
-        """Of the offers for a conversion."""
+        """Return the costs of a conversion's offers."""
         kernel = conversion.kernel
         row = np.array([_value(METRICS[name].of_kernel, kernel) for name in self.names])
         return [self._timed(row, offer) for offer in conversion.offers]
@@ -326,14 +326,14 @@ class _Table:
 
 
 def _value(of: Callable[[_T], Dim] | None, what: _T) -> float:
-    """What a metric says of a kernel or a constant of literal sizes, and 0 if it says nothing."""
+    """Return the value of a metric for a kernel or constant of literal sizes; 0 if it has none."""
     return 0.0 if of is None else float(literal(of(what)))
 
 
 def _implementations(
     candidates: Candidates, sizes: Mapping[str, int], backends: Sequence[Backend]
 ) -> tuple[Implementations, ...]:
-    """All of them are asked, but for what only some of them fuse."""
+    """Return the implementations by all backends, or by those that fuse a candidate."""
     known: dict[tuple[Kernel, tuple[str, ...]], Implementations] = {}
     result: list[Implementations] = []
     kernels = _literal_kernels(candidates, sizes)
@@ -364,12 +364,12 @@ def _literal_kernels(candidates: Candidates, sizes: Mapping[str, int]) -> tuple[
 
 
 def is_unpriced(item: Candidate) -> bool:
-    """Whether a candidate without a literal kernel runs nevertheless; only its launch is known."""
+    """Return whether a candidate without a literal kernel still runs; only its launch is known."""
     return item.kind == "opaque" or bool(item.steps)
 
 
 def _conversions(priced: PricedCandidates, backends: Sequence[Backend]) -> Iterator[Conversion]:
-    """Between the forms in which a value is made and those in which it is read."""
+    """Yield conversions between the forms in which a value is made and is read."""
     eclasses = priced.candidates.eclasses
     made: dict[int, set[Form]] = defaultdict(set)
     read: dict[int, set[Form]] = defaultdict(set)
@@ -399,7 +399,7 @@ def _conversions(priced: PricedCandidates, backends: Sequence[Backend]) -> Itera
 def conversion_kernel(
     type_: TensorType, made: Form, read: Form, sizes: Mapping[str, int]
 ) -> Kernel | None:
-    """What converts a value of this type; ``None`` if there is none of these sizes."""
+    """Return the kernel that converts a value of this type; ``None`` if the sizes allow none."""
     return _at_sizes(Kernel((Operand(type_, const=False, form=made),), (), (0,), read), sizes)
 
 

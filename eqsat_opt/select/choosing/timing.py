@@ -1,4 +1,4 @@
-"""How long a choice takes on several streams: what a sum over its kernels cannot say."""
+"""Times of a choice on several streams, which a sum over its kernels cannot express."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from eqsat_opt.runtime.plan.streams import makespan_us, schedule
 __all__ = ["PATH", "SIMULATED", "stream_times"]
 
 PATH, SIMULATED = "critical_path_us", "simulated_us"
-"""What `stream_times` gives."""
+"""Metrics that `stream_times` returns."""
 
 
 def stream_times(
     problem: Problem, choice: Choice, streams: int, event_us: float
 ) -> Mapping[str, float]:
-    """The longest chain of kernels, and when the last one ends on so many streams, µs.
+    """Return the longest chain of kernels and the end of the last one on several streams, µs.
 
-    Kernels are put on streams as a plan does it. What takes no time is no kernel; who reads it
-    waits for what it reads.
+    Kernels are put on streams as in a plan. A node that takes no time is no kernel; its readers
+    wait for the kernels that it waits for.
 
     Args:
-        problem: what was chosen from.
+        problem: the problem of the choice.
         choice: class to (e-node, implementation).
-        streams: how many at most.
-        event_us: what waiting for a kernel on another stream adds.
+        streams: greatest number of streams.
+        event_us: time that waiting for a kernel on another stream adds, µs.
     """
     column = problem.metrics.index(TIME)
     times: list[float] = []

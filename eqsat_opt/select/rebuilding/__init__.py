@@ -1,3 +1,3 @@
-"""Rebuilding: from a selection back to a graph, and to who runs each node."""
+"""Rebuilding: from a selection back to a graph, and to a backend for each node."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""What an extraction chose, as who runs which node of the graph: backend, algorithm, launch, form.
+"""The choice of an extraction by nodes of the graph: backend, algorithm, launch and form of each.
 
-A kernel that was chosen is one launch, whatever operators it has. Where it wants a value in another
-layout than it was made in, a copy stands before it.
+A chosen kernel is one launch, whatever operators it has. Where it needs a value in another layout
+than it was made in, a copy precedes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PlacedGraph:
 
     Attributes:
         raised: the graph.
-        placed: what was chosen.
+        placed: the chosen kernels and conversions.
         interface: the form of inputs and outputs.
     """
 
@@ -39,21 +39,22 @@ class PlacedGraph:
 
     @property
     def graph(self) -> Graph:
-        """Itself."""
+        """The graph itself."""
         return self.raised.graph
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """Who runs each node of a graph.
+    """Backend, algorithm, launch and form of each node of a graph.
 
     Attributes:
-        graph: with a copy of each value for each layout in which it is wanted and was not made.
-        backend_of, algorithm_of: by node.
-        workspace_of: by node, bytes that the kernel needs beside operands and results.
-        precision_of: by node, in which it multiplies.
-        is_strided: by node, whether what runs it takes views.
-        unit_of: nodes of one number are one launch.
+        graph: the graph, with a copy of each value for each layout in which it is needed but was
+            not made.
+        backend_of, algorithm_of: backend and algorithm of a node.
+        workspace_of: bytes that the kernel of a node needs beside operands and results.
+        precision_of: precision in which a node multiplies.
+        is_strided: whether the kernel of a node takes views.
+        unit_of: number of the launch of a node; nodes with equal numbers are one launch.
         form_of: the form of a value.
     """
 
@@ -68,20 +69,21 @@ class Assigned:
 
 
 Way = Callable[[Selected], tuple[str, str]]
-"""The backend of plans and the algorithm of what runs a kernel."""
+"""Function that returns the backend and the algorithm in plans of a selected kernel."""
 
 
 def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Assigned:
-    """Who runs what, as it was chosen.
+    """Assign nodes to backends, algorithms, launches and forms, as they were chosen.
 
-    Of a value that was made in several layouts, each by a kernel of its own, the first is made and
+    If a value was made in several layouts, each by a kernel of its own, the first one is made and
     the others are copies of it. Spaces of one layout share memory: a session reads and writes where
-    the plan says.
+    the plan demands.
 
     Args:
-        one: the graph and what was chosen.
-        fallback: who runs copies, and nodes that no kernel was chosen for.
-        way: what plans call who runs a kernel, and how.
+        one: the graph and the choice.
+        fallback: function that gives the backend of copies, and of nodes that no kernel was chosen
+            for.
+        way: function that gives the backend and the algorithm of a kernel in plans.
     """
     graph, kernel_of = one.graph, one.raised.kernel_of
     first: dict[int, MadeValue] = {}
@@ -99,7 +101,7 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
     types = dict(graph.types)
 
     def wanted(name: str, layout: str) -> str:
-        """The value in a layout."""
+        """Return the name of the value in a layout; add a copy if there is none."""
         type_ = graph.tensor_type(name)
         if layout == layouts.get(name, layout) or not isinstance(type_, TensorType):
             return name
@@ -124,7 +126,7 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
             how = *way(unit.run), unit.run.implementation.strided
             runs.update(dict.fromkeys(node.outputs, how))
             chosen.update(dict.fromkeys(node.outputs, unit.run.implementation))
-            if node.op != SPLIT:  # whose parts may be views, each by itself
+            if node.op != SPLIT:  # its parts may be views, each by itself
                 units.update(dict.fromkeys(node.outputs, unit.cls))
     outputs = tuple(wanted(name, one.interface.layout) for name in graph.outputs)
 
@@ -147,7 +149,10 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
 
 
 def _unit(first: Mapping[int, MadeValue], cls: int) -> MadeValue | None:
-    """What runs a kernel: of one with several results that is another class."""
+    """Return the value of the kernel that computes a class.
+
+    For one of several results, it is that of the joint kernel's own class.
+    """
     made = first.get(cls)
     if made is not None and made.run.candidate.kind == "part":
         return first.get(made.run.candidate.reads[0])
@@ -155,7 +160,7 @@ def _unit(first: Mapping[int, MadeValue], cls: int) -> MadeValue | None:
 
 
 def _layouts_read(unit: MadeValue, interface: Form) -> dict[int, str]:
-    """The layouts that a kernel wants, by the classes that it reads."""
+    """Return the layouts that a kernel needs, by the classes that it reads."""
     operands, reads = unit.run.candidate.operands, unit.run.implementation.reads
     pairs = zip(operands, reads or (interface,) * len(operands), strict=True)
     return {ref.cls: form.layout for ref, form in pairs}

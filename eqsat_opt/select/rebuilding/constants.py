@@ -28,7 +28,10 @@ _AS_IT_STANDS = OrtOptions(threads=1, level="disabled")
 
 
 def _folded_as_run(node: Node, operands: list[Constant], type_: TensorType) -> npt.NDArray[Any]:
-    """By the runtime where libraries round otherwise than we do: bit for bit what it would do."""
+    """Evaluate a node bit for bit as at run time.
+
+    The runtime itself computes operators that libraries round differently from this package.
+    """
     arrays = [np.asarray(o.load()) for o in operands]
     if is_exact(node.op) or not operands:
         return evaluate(node, arrays, type_)
@@ -50,8 +53,8 @@ class Constants:
         lowered: the model.
         eclasses: the e-graph.
         memo: handles by class.
-        names: of the model's own constants, by class.
-        ranks: operators of the cheapest expression, by class.
+        names: names of the model's own constants, by class.
+        ranks: number of operators of the cheapest expression, by class.
         made_by: the e-node that a class is folded by.
         spoilt: whether folding leaves the ordinary range of numbers, by class.
     """
@@ -65,8 +68,8 @@ class Constants:
     spoilt: dict[int, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Cheapest expression first: its number of operators, settled bottom up, which also excludes
-        # cycles.
+        # The cheapest expression has the fewest operators. Numbers are settled bottom up, which
+        # also excludes cycles.
         eclasses = self.eclasses
         pending = [n for n in range(eclasses.n_nodes) if eclasses.is_const[eclasses.class_of[n]]]
         changed = True
@@ -83,7 +86,7 @@ class Constants:
                         self.ranks[cls], changed = rank, True
 
     def handle(self, cls: int) -> Constant:
-        """The constant of a class.
+        """Return the constant of a class.
 
         Raises:
             ExtractionError: no expression of it can be folded.
@@ -107,7 +110,7 @@ class Constants:
         raise ExtractionError(f"constant class {cls} cannot be folded; please report this model")
 
     def is_spoilt(self, cls: int) -> bool:
-        """Whether a class is extraordinary though what it is folded from is not; this folds it."""
+        """Return whether folding a class leaves the ordinary range of numbers; this folds it."""
         if cls not in self.spoilt:
             self.handle(cls)
             node = self.made_by.get(cls)
@@ -117,7 +120,7 @@ class Constants:
         return self.spoilt[cls]
 
     def _spoils(self, node: int) -> bool:
-        """Whether folding makes extraordinary numbers, unless the model itself does so."""
+        """Return whether folding makes extraordinary numbers, unless the model itself does so."""
         eclasses = self.eclasses
         op, cls = eclasses.op[node], int(eclasses.class_of[node])
         if eclasses.origin[node] == 0 or get_op(op).kind == "movement":
@@ -142,7 +145,7 @@ class Constants:
 
 
 def in_shape(handle: Constant, shape: tuple[int, ...]) -> Constant:
-    """The same elements in another shape."""
+    """Return a constant with the same elements in another shape."""
     if handle.type.shape == shape:
         return handle
     return reshaped(handle, StaticType(handle.type.dtype, shape), f"{handle.digest}:{shape}")
@@ -153,9 +156,9 @@ def _chosen(selection: Selection) -> list[int]:
 
 
 def late_constants(constants: Constants, selection: Selection, left_s: float) -> set[int]:
-    """Constant classes of a selection that cannot be folded in the time left.
+    """Return the constant classes of a selection that cannot be folded in the time left.
 
-    Those of the model itself are not among them: it holds no other way to compute them.
+    Constants of the model itself are not among them, since it has no other way to compute them.
     """
     eclasses = constants.eclasses
     own = set(eclasses.term_class.tolist())
@@ -169,5 +172,5 @@ def late_constants(constants: Constants, selection: Selection, left_s: float) ->
 
 
 def spoilt_constants(constants: Constants, selection: Selection) -> set[int]:
-    """Constant classes of a selection whose folding leaves the ordinary range of numbers."""
+    """Return the constant classes of a selection whose folding leaves the ordinary range."""
     return {cls for cls in _chosen(selection) if constants.is_spoilt(cls)}

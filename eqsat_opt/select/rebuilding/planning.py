@@ -1,8 +1,8 @@
-"""From a choice to plans: who may run which node, lowered and priced as whole plans.
+"""From a choice to plans: nodes are assigned to backends, and lowered and priced as whole plans.
 
-What the sum of an extraction cannot say (calls that a segment shares, layouts that a cut destroys,
-launches that become one call) is settled here: a graph is lowered in several placements, and each
-is priced by simulating it on the times of its launches.
+Effects that the sum of an extraction cannot express (calls that a segment shares, layouts that a
+cut destroys, launches that become one call) are settled here: a graph is lowered in several
+placements, and each is priced by simulating it with the times of its launches.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _HOST_PROFILE = "xeon"
-"""By whose analytic times segments are long enough for several threads."""
+"""Profile whose analytic times decide whether segments are long enough for several threads."""
 
 SESSION = "one session"
 """The placement of a whole graph in one session of onnxruntime."""
@@ -59,12 +59,12 @@ SESSION = "one session"
 
 @dataclass(frozen=True)
 class Placement:
-    """Who runs each node.
+    """An assignment of nodes to backends.
 
     Attributes:
-        name: for people.
-        backend_of: by node.
-        algorithm: of those that a session runs.
+        name: a name for people.
+        backend_of: backend of a node.
+        algorithm: algorithm of nodes that a session runs.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Draft:
     Attributes:
         graph: name of the graph that it computes.
         placement: name of the placement.
-        plan: itself.
+        plan: the plan itself.
     """
 
     graph: str
@@ -88,20 +88,20 @@ class Draft:
 
     @property
     def name(self) -> str:
-        """Of the plan in a race."""
+        """Name of the plan in a race."""
         return f"plan of {self.graph}, {self.placement}"
 
 
 def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Iterator[Placement]:
-    """Ways to share a graph among backends; the first is one session, where there is ``ort``.
+    """Yield ways to share a graph among backends; the first is one session, if ``ort`` is allowed.
 
-    Several runtimes that each have threads of their own fight for the cores, so with more threads
-    than one nothing is mixed here; see `in_parallel` for what is long enough.
+    Several runtimes that each have threads of their own compete for the cores, so with more than
+    one thread nothing is mixed here; see `in_parallel` for segments that are long enough.
 
     Args:
-        graph: of what is planned.
-        backends: that may be used.
-        threads: of a session.
+        graph: the graph of the plan.
+        backends: the backends that may be used.
+        threads: threads of a session.
     """
     if "ort" in backends:
         algorithm = "default" if threads == 1 else f"{threads} threads"
@@ -124,7 +124,10 @@ def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Ite
 def _sharing(
     graph: Graph, chosen: Collection[str], rest: str, backends: Collection[str]
 ) -> Callable[[Node], str]:
-    """Own kernels where there are any, generated ones for elementwise operators and movements."""
+    """Return a function that gives the backend of each node.
+
+    It prefers native kernels, then generated ones for elementwise operators and movements.
+    """
 
     def backend_of(node: Node) -> str:
         if "native" in chosen and is_native(graph, node, graph.constants):
@@ -136,7 +139,7 @@ def _sharing(
         )
         if "generated" in chosen and is_float and kind in ("pointwise", "movement"):
             return "generated"
-        # NumPy has fast products and no fast convolutions.
+        # NumPy has fast matrix products, but no fast convolutions.
         is_slow = kind not in ("pointwise", "movement") and node.op != "MatMul"
         return "ort" if rest == "numpy" and is_slow and "ort" in backends else rest
 
@@ -152,23 +155,23 @@ def drafts(
     threads: int = 1,
     target: str = HOST,
 ) -> Iterator[Draft]:
-    """All plans of some graphs, equal ones once.
+    """Yield all distinct plans of some graphs.
 
     Args:
-        graphs: by name.
-        tensors: that the model stores.
-        backends: that may be used.
-        sizes: of symbolic dimensions.
-        threads: of a session.
+        graphs: the graphs by name.
+        tensors: tensors that the model stores.
+        backends: the backends that may be used.
+        sizes: sizes of symbolic dimensions.
+        threads: threads of a session.
         target: the processor here, or the profile of another one.
 
     Raises:
         OptionError: a size is not given.
-        PlanError: a graph cannot stand in a plan.
+        PlanError: a graph cannot be part of a plan.
     """
     seen: list[Plan] = []
     for name, given in graphs.items():
-        graph = static_graph(given, sizes)  # who can run a node is a matter of its sizes
+        graph = static_graph(given, sizes)  # sizes decide which backends can run a node
         for placement in _all_placements(graph, backends, threads):
             algorithm = placement.algorithm
             made = make_plan(
@@ -194,15 +197,15 @@ def _all_placements(graph: Graph, backends: Collection[str], threads: int) -> It
 
 
 _LONG_US = 1000.0
-"""Threads that do not spin take tens of microseconds to wake up: a segment has to be longer."""
+"""Least time of a segment, µs: threads that do not spin take tens of microseconds to wake up."""
 
 
 def in_parallel(plan: Plan, threads: int) -> Plan | None:
-    """The plan with several threads in each session; ``None`` where they are too short for that.
+    """Return the plan with several threads in each session; ``None`` if sessions are too short.
 
     Args:
-        plan: of sessions on one thread, and of launches beside them.
-        threads: of each session; they do not spin, since what runs between sessions needs the
+        plan: a plan of sessions on one thread, and of launches outside them.
+        threads: threads of each session; they do not spin, since kernels between sessions need the
             cores as well.
     """
     profile = load_profile(_HOST_PROFILE)
@@ -236,19 +239,19 @@ def planned_for(
     streams: int = 1,
     precision: Precision = Precision.STRICT,
 ) -> Iterator[Draft]:
-    """Plans for a device that is not here, each with the kernels that were chosen for it.
+    """Yield plans for a device that is not present, each with the kernels that were chosen for it.
 
     Args:
         target: a device profile.
-        graphs: by name, as the extraction placed them.
-        tensors: that the model stores.
-        sizes: of symbolic dimensions.
-        streams: how many at most.
+        graphs: the graphs by name, as the extraction placed them.
+        tensors: tensors that the model stores.
+        sizes: sizes of symbolic dimensions.
+        streams: greatest number of streams.
         precision: the policy that kernels were chosen under.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
-        PlanError: a graph cannot stand in a plan.
+        PlanError: a graph cannot be part of a plan.
     """
     is_gpu = load_profile(target).description is not None
     way, fallback = (_on_gpu, _generated) if is_gpu else (_elsewhere, _nobody)
@@ -270,9 +273,9 @@ def planned_for(
 
 
 def _on_views(plan: Plan) -> Plan:
-    """The plan without engines that were chosen for dense images and shall run on parts of others.
+    """Return the plan without engines that were chosen for dense images but would run on views.
 
-    Some architectures have other engines there (9.19 on compute capability 7.5).
+    Some architectures have other engines for views (9.19 on compute capability 7.5).
     """
     launches = []
     for launch in plan.launches:
@@ -287,7 +290,7 @@ def _on_views(plan: Plan) -> Plan:
 
 
 def _refused(plan: Plan) -> frozenset[str]:
-    """What launches compute that their library does not take on the memory of the plan."""
+    """Return the results of launches that their library refuses on the memory of the plan."""
     found: set[str] = set()
     for launch in plan.launches:
         if launch.backend in _LIBRARIES:
@@ -299,10 +302,10 @@ def _refused(plan: Plan) -> frozenset[str]:
 
 
 def _without(one: Assigned, refused: Collection[str]) -> Assigned:
-    """The same, but kernels are generated for what libraries refuse.
+    """Return the assignment with generated kernels for results that libraries refuse.
 
-    Of a convolution with its epilogue that is the epilogue alone: the convolution by itself stays,
-    and what it computes lies as the result of both.
+    For a convolution with its epilogue, only the epilogue is generated: the convolution remains by
+    itself, and its result has the form of the result of both.
     """
     nodes = one.graph.nodes
     result_of = {
@@ -347,16 +350,16 @@ def _without(one: Assigned, refused: Collection[str]) -> Assigned:
 def planned_here(
     graphs: Mapping[str, PlacedGraph], tensors: Tensors, *, sizes: Mapping[str, int]
 ) -> Iterator[Draft]:
-    """Plans for this machine, each with the kernels that were chosen for it in one problem.
+    """Yield plans for this machine, each with the kernels that were chosen for it in one problem.
 
     Args:
-        graphs: by name, as the extraction placed them.
-        tensors: that the model stores.
-        sizes: of symbolic dimensions.
+        graphs: the graphs by name, as the extraction placed them.
+        tensors: tensors that the model stores.
+        sizes: sizes of symbolic dimensions.
 
     Raises:
         OptionError: a size is not given.
-        PlanError: a graph cannot stand in a plan.
+        PlanError: a graph cannot be part of a plan.
     """
     for name, graph in graphs.items():
         chosen = assigned(graph, _session, _here)
@@ -364,14 +367,14 @@ def planned_here(
 
 
 def _elsewhere(run: Selected) -> tuple[str, str]:
-    """Kernel by kernel, by whatever backend its price was recorded."""
+    """Return the analytic backend and the algorithm of a kernel, whatever backend was priced."""
     algorithm = run.implementation.algorithm
-    # What is no view after all is a copy.
+    # A view that turns out to be impossible is a copy.
     return _ANALYTIC, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
 
 
 def _on_gpu(run: Selected) -> tuple[str, str]:
-    """Kernel by kernel, by the backend that offered it."""
+    """Return the backend that offered a kernel, and its algorithm."""
     return runner_of(_elsewhere(run)[1])
 
 
@@ -388,7 +391,10 @@ def _session(node: Node) -> str:
 
 
 def _here(run: Selected) -> tuple[str, str]:
-    """Launches by their own names; what runs in a session may be computed otherwise there later."""
+    """Return the backend of a kernel on this machine, with the default algorithm.
+
+    Launches keep their own names; what runs in a session may be computed otherwise there later.
+    """
     name = run.backend.removeprefix(LAUNCHED)
     return (name if name != run.backend else "ort"), DEFAULT.algorithm
 
@@ -420,5 +426,5 @@ def _as_chosen(
 
 
 def simulated_us(plan: Plan, times_us: list[float], profile: DeviceProfile) -> float:
-    """When the last launch ends, µs, if each takes its time and streams run side by side."""
+    """Return the end of the last launch, µs, from the times of all and with streams in parallel."""
     return makespan_us(schedule_of(plan), times_us, profile.event_us.value)

@@ -1,4 +1,4 @@
-"""A selection with what its kernels cost and what it is called in the model: what was extracted."""
+"""The result of an extraction: a selection with its prices and the names of the model."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Chosen", "PricedSelection", "priced_selection"]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The candidate that computes a class, and who runs it.
+    """The candidate that computes a class, with its implementation and price.
 
     Attributes:
-        candidate: what was chosen.
-        type: of the class; ``None`` for the pseudo-class of a kernel with several outputs.
-        backend: who runs it; empty for what runs nothing that is priced.
-        implementation: how.
-        price: of that; ``None`` for what has none.
-        name: what the model calls the value, or how lowering named a constant that it gave another
-            shape; ``""`` where there is no such value.
+        candidate: the chosen candidate.
+        type: type of the class; ``None`` for the pseudo-class of a kernel with several outputs.
+        backend: backend that runs it; empty for a candidate that runs nothing priced.
+        implementation: the backend's implementation.
+        price: price of the implementation; ``None`` if there is none.
+        name: name of the value in the model, or the name that lowering gave to a constant of
+            another shape; ``""`` where there is no such value.
         opaque: the operator of an opaque node; else ``""``.
-        rules: that made what it covers.
+        rules: rules that made the e-nodes that it covers.
     """
 
     candidate: Candidate
@@ -49,7 +49,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class PricedSelection:
-    """What extraction chose.
+    """The choice of an extraction.
 
     Attributes:
         items: one for every class that is computed, operands first.
@@ -59,9 +59,9 @@ class PricedSelection:
         metrics: totals by metric.
         cost: the objective's value.
         lower_bound: no selection costs less.
-        status: what is known of that, as :class:`~eqsat_opt.extract.Extraction` says it.
-        converted: values that kernels read in another form than they were made in, with the price
-            of each.
+        status: how far this is proven, as in :class:`~eqsat_opt.extract.Extraction`.
+        converted: values that kernels read in another form than they were made in, each with the
+            price of its conversion.
     """
 
     items: tuple[Chosen, ...]
@@ -76,14 +76,14 @@ class PricedSelection:
 
     @property
     def selection(self) -> Selection:
-        """Class to what computes it: this can be raised to a graph again."""
+        """The implementation chosen for each class, which can be raised to a graph again."""
         return {
             one.candidate.cls: Selected(one.candidate, one.backend, one.implementation)
             for one in self.items
         }
 
     def require_from(self, candidates: Candidates) -> None:
-        """Refuse a selection that was not chosen from these candidates.
+        """Raise an error if the selection was not chosen from these candidates.
 
         Raises:
             StageError: it has a candidate that is not among them.
@@ -97,10 +97,10 @@ class PricedSelection:
                 )
 
     def lines(self, *, short: bool = False) -> Iterator[str]:
-        """A line of totals, a header, and one line per kernel in the order of execution.
+        """Yield a line of totals, a header, and one line per kernel in the order of execution.
 
         Inputs and constants have no line: they are named where they are read, constants with ``!``,
-        and those that are folded by their number. ``short`` changes nothing.
+        and folded constants by their number. ``short`` changes nothing.
         """
         del short
         yield self._summary()
@@ -157,13 +157,13 @@ def priced_selection(
     extraction: Extraction,
     placed: Placed = (),
 ) -> PricedSelection:
-    """A selection from ``quoted`` candidates, with what ``extraction`` knows of it.
+    """Return a selection from ``quoted`` candidates with the results of ``extraction``.
 
     Args:
-        selection: what was chosen.
-        quoted: from what.
-        extraction: how.
-        placed: the same with conversions; none by default.
+        selection: the selection.
+        quoted: the candidates that it was chosen from.
+        extraction: the extraction that chose it.
+        placed: the selection with conversions; none by default.
     """
     named = quoted.named
     eclasses, legend = named.eclasses, named.legend
@@ -208,7 +208,7 @@ def priced_selection(
 
 
 def _offer(value: ConvertedValue, quoted: QuotedCandidates) -> Offer:
-    """Who converts a value, and how."""
+    """Return the offer that converts a value."""
     kernel = next(
         one.kernel
         for one in quoted.priced.conversions

@@ -25,12 +25,12 @@ __all__ = ["Raised", "raise_graph", "raised", "rules_used"]
 
 @dataclass(frozen=True)
 class Raised:
-    """A graph, and where it is from.
+    """A graph, and the classes that it was made from.
 
     Attributes:
-        graph: of a selection.
-        kernel_of: output of a node to the class of the kernel that the node is part of.
-        class_of: value to the class that it is; what only stands within a kernel is none.
+        graph: the graph of a selection.
+        kernel_of: for each output of a node the class of the kernel that the node is part of.
+        class_of: the class of each value; values inside a kernel have none.
     """
 
     graph: Graph
@@ -39,7 +39,7 @@ class Raised:
 
 
 class _Raiser:
-    """Builds the graph of one selection."""
+    """Builder of the graph of one selection."""
 
     def __init__(self, constants: Constants, selection: Selection) -> None:
         self.lowered = lowered = constants.lowered
@@ -58,7 +58,7 @@ class _Raiser:
         self.sources = self._sources()
 
     def _sources(self) -> dict[tuple[str, Attrs, tuple[int, ...]], tuple[str, ...]]:
-        """E-nodes of the model to the names of their ONNX nodes."""
+        """Return the names of the ONNX nodes of each e-node of the model."""
         classes = self.eclasses.term_class
         return {
             (term.op, term.attrs, tuple(int(classes[c]) for c in term.children)): term.sources
@@ -94,7 +94,7 @@ class _Raiser:
         return self.constant_names[ref]
 
     def _unshaped(self, own: str | None, shape: tuple[int, ...]) -> str | None:
-        """The model's constant that lowering only reshaped, so that it leaves as it came."""
+        """Return the model's constant that lowering only reshaped, so that it stays as it was."""
         base = self.lowered.view_of.get(own or "", "")
         if base in self.graph.constants and self.graph.constants[base].type.shape == shape:
             return base
@@ -157,7 +157,7 @@ class _Raiser:
         self.writer.node(node, *(self.eclasses.types[cls] for cls in classes))
 
     def _part(self, item: Candidate) -> None:
-        """One result of several; outputs of one application are nodes that the export joins."""
+        """Add one of several results; outputs of an application are nodes that the export joins."""
         whole = self.selection[item.reads[0]].candidate
         if whole.kind == OUTPUTS:
             steps = (whole.steps[item.index],)
@@ -171,7 +171,7 @@ class _Raiser:
 
     def _kernel(self, item: Candidate) -> None:
         names = [self.operand(ref) for ref in item.operands]
-        # Steps may be fewer than nodes where a step absorbs several, such as a bias.
+        # There may be fewer steps than nodes where a step absorbs several, such as a bias.
         absorbed = len(item.nodes) - len(item.steps)
         for i, step in enumerate(item.steps):
             nodes = item.nodes[: absorbed + 1] if i == 0 else (item.nodes[absorbed + i],)
@@ -201,7 +201,7 @@ class _Raiser:
             names.append(name)
 
     def _implementation(self, item: Candidate, steps: tuple[Step, ...]) -> None:
-        """The steps of a backend in place of the kernel's own; nothing in between has a name."""
+        """Add the steps of a backend in place of the kernel's own, with fresh names in between."""
         names = [self.operand(ref) for ref in item.operands]
         sources = tuple(dict.fromkeys(s for n in item.nodes for s in self._source_of(n)))
         for step in steps:
@@ -248,7 +248,7 @@ def raise_graph(
     selection: Selection,
     constants: Constants | None = None,
 ) -> Graph:
-    """The graph of ``selection`` alone; see `raised`."""
+    """Return only the graph of ``selection``; see `raised`."""
     return raised(lowered, eclasses, selection, constants).graph
 
 
@@ -258,19 +258,19 @@ def raised(
     selection: Selection,
     constants: Constants | None = None,
 ) -> Raised:
-    """The graph of ``selection``; its outputs stand in interface order, whatever their names.
+    """Return the graph of ``selection``, with outputs in interface order, whatever their names.
 
     Args:
         lowered: the model.
         eclasses: its e-graph.
-        selection: of the kernels.
-        constants: of this e-graph, as far as they are folded already.
+        selection: the selection of kernels.
+        constants: constants of this e-graph, as far as they are folded already.
     """
     return _Raiser(constants or Constants(lowered, eclasses), selection).raised()
 
 
 def rules_used(graph: Graph) -> dict[str, int]:
-    """Rule name to the number of nodes of ``graph`` that it made."""
+    """Return for each rule the number of nodes of ``graph`` that it made."""
     counts: dict[str, int] = {}
     for node in graph.nodes:
         for rule in node.rules:

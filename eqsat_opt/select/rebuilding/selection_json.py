@@ -33,7 +33,7 @@ _MANY = 1 << 62
 
 
 def selection_to_json(priced: PricedSelection) -> Document:
-    """The document of a selection; :func:`selection_from_json` gives back an equal value.
+    """Return the document of a selection; :func:`selection_from_json` restores an equal value.
 
     E-nodes and classes are numbered as in the e-graph that it was chosen from, which is not part of
     the document.
@@ -84,7 +84,7 @@ def _chosen_to_json(chosen: Chosen) -> dict[str, Any]:
 
 
 def selection_from_json(document: Any) -> PricedSelection:
-    """The selection of a document.
+    """Read the selection of a document.
 
     Raises:
         StageError: the document is of another kind or version, a field is missing or foreign, an

@@ -36,7 +36,7 @@ SLICES, OUTPUTS = "split", "outputs"
 JOINT = frozenset({SLICES, OUTPUTS})
 
 CONSTANT = frozenset({"const", "made"})
-"""Kinds of what is known when a session is made."""
+"""Kinds of candidates whose values are known when a session is made."""
 
 _VALUE_MATTERS = frozenset({"Pow"})
 
@@ -48,7 +48,7 @@ class OperandRef:
     Attributes:
         cls: the class.
         shape: the other shape.
-        form: in which the value arrives.
+        form: form in which the value arrives.
     """
 
     cls: int
@@ -63,14 +63,14 @@ class Candidate:
     Attributes:
         cls: the class, or a pseudo-class beyond the e-graph's for a multi-output kernel.
         kind: ``leaf``, ``const`` for a constant that is stored, ``made`` for one that a runtime
-            makes of others beforehand, ``opaque``, ``out``, ``part``, ``op``, one of :data:`JOINT`
-            or the name of a kernel pattern.
+            computes from others beforehand, ``opaque``, ``out``, ``part``, ``op``, one of
+            :data:`JOINT` or the name of a kernel pattern.
         nodes: covered e-nodes, operands first.
         reads: classes that must be computed.
-        operands, steps: the kernel's body; empty for what runs nothing.
-        outputs: step numbers of the kernel's outputs: one, but for the kinds of :data:`JOINT`.
+        operands, steps: the kernel's body; empty for a candidate that runs nothing.
+        outputs: step numbers of the kernel's outputs: one, except for the kinds of :data:`JOINT`.
         index: output number of a ``part``.
-        writes: the form that the outputs are wanted in.
+        writes: the required form of the outputs.
         fused_by: the backends whose patterns found it, if it is no kernel for all of them.
     """
 
@@ -88,12 +88,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What computes a class.
+    """The candidate and implementation that compute a class.
 
     Attributes:
         candidate: the kernel.
-        backend: the name of who runs it; empty for what runs nothing that is priced.
-        implementation: how.
+        backend: name of the backend that runs it; empty for a candidate that runs nothing priced.
+        implementation: the backend's implementation.
     """
 
     candidate: Candidate
@@ -102,7 +102,7 @@ class Selected:
 
 
 Selection = Mapping[int, Selected]
-"""Class to what computes it, for every class that is computed."""
+"""The selected candidate of every class that is computed."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Candidates:
     """All candidates of an e-graph.
 
     Attributes:
-        eclasses: where they were found.
-        items: sorted by class.
-        n_classes: classes of the e-graph and pseudo-classes.
+        eclasses: the e-graph that they were found in.
+        items: the candidates, sorted by class.
+        n_classes: number of classes of the e-graph and pseudo-classes.
     """
 
     eclasses: EClasses
@@ -121,12 +121,12 @@ class Candidates:
 
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
-        """The kernel of each candidate, ``None`` for what runs nothing that is priced."""
+        """The kernel of each candidate, ``None`` for a candidate that runs nothing priced."""
         return tuple(kernel_of(self.eclasses, item) for item in self.items)
 
 
 def kernel_of(eclasses: Classes, item: Candidate) -> Kernel | None:
-    """What a candidate runs; ``None`` for what runs nothing that is priced."""
+    """Return the kernel of a candidate; ``None`` if it runs nothing that is priced."""
     if not item.steps:
         return None
     exponents = {

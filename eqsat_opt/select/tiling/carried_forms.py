@@ -1,8 +1,8 @@
-"""Which values lie in a form of a backend's own when a kernel reads them.
+"""Forms of a backend's own in which values are when a kernel reads them.
 
-Nobody here chooses these forms: inside a session onnxruntime converts values to its blocked layout
-and back as it sees fit. They make the price of a kernel amid them right, and are no part of the
-problem; forms that implementations name are (`forms`).
+These forms are not chosen here: inside a session onnxruntime converts values to its blocked layout
+and back by its own decision. They only make the price of a kernel between such values correct, and
+are not part of the extraction problem; forms that implementations name are (`forms`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["amid", "classes_in"]
 
 
 def classes_in(eclasses: EClasses, carried: CarriedForm) -> frozenset[int]:
-    """Classes whose values are in a form: of its makers, and of what keeps it."""
+    """Return the classes whose values are in a form: those of its makers and its keepers."""
     found: set[int] = set()
     pending = [
         node
@@ -42,11 +42,11 @@ def classes_in(eclasses: EClasses, carried: CarriedForm) -> frozenset[int]:
 
 
 def amid(candidate: Candidate, forms: Iterable[tuple[CarriedForm, frozenset[int]]]) -> Candidate:
-    """The same, where it passes a form on that it does not know, with the form named.
+    """Return the candidate with the form named, where it passes on a form that it does not know.
 
     Args:
         candidate: a kernel.
-        forms: each with the classes in it.
+        forms: each form with the classes in it.
     """
     ops = {step.op for step in candidate.steps}
     for carried, classes in forms:

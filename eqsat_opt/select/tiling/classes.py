@@ -1,4 +1,4 @@
-"""What kernels are matched on: the classes of an e-graph, or the terms of one graph."""
+"""The interface that kernels are matched on: classes of an e-graph, or terms of one graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Item = TypeVar("_Item", covariant=True)
 
 
 class _By(Protocol[_Item]):
-    """By number."""
+    """Items by number."""
 
     def __getitem__(self, number: int, /) -> _Item: ...
 
@@ -24,7 +24,7 @@ class Classes(Protocol):
 
     @property
     def class_of(self) -> _By[Any]:
-        """Of each e-node."""
+        """Class of each e-node."""
 
     @property
     def nodes_of(self) -> _By[Sequence[int]]:
@@ -47,7 +47,7 @@ class Classes(Protocol):
         """Whether each class is known at compile time."""
 
     def children(self, node: int) -> tuple[int, ...]:
-        """Classes of the operands of an e-node."""
+        """Return the classes of the operands of an e-node."""
 
     def scalar(self, cls: int) -> float | None:
-        """The value of a uniform constant."""
+        """Return the value of a uniform constant."""

@@ -1,4 +1,4 @@
-"""Kernels of several e-nodes that no backend names: flat concatenations, and joint results.
+"""Kernels of several e-nodes outside backends' patterns: flat concatenations and joint results.
 
 A chain of Concat is one kernel; so are neighbouring Slices, and the outputs of one application.
 """
@@ -30,13 +30,13 @@ __all__ = [
 _VARIANTS = 3
 _OPERANDS = 256
 _ROOM, _ROOM_PER_NODE = 4_096, 4
-"""Operands of all flat concatenations together: some, and some more for each e-node."""
+"""Greatest number of operands of all flat concatenations: a constant, and more for each e-node."""
 
 
 def flat_operands(
     eclasses: Classes, node: int, depth: int = 0
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Ways to flatten a nested concatenation: operand classes and covered nodes; deepest first."""
+    """Yield flat forms of a nested concatenation, as operand classes and nodes; deepest first."""
     left, right = eclasses.children(node)
     found = 0
     if not eclasses.is_const[left] and depth < _OPERANDS:
@@ -55,7 +55,7 @@ def flat_operands(
 def concatenation(
     eclasses: Classes, node: int, operands: tuple[int, ...], nodes: tuple[int, ...]
 ) -> Candidate:
-    """A concatenation of operands that covers nodes."""
+    """Return the concatenation of operands that covers nodes."""
     refs = {cls: i for i, cls in enumerate(dict.fromkeys(operands))}
     step = Step("Concat", eclasses.attrs[node], tuple(refs[c] for c in operands))
     return Candidate(
@@ -67,11 +67,11 @@ def concatenation(
 def concatenations(
     eclasses: EClasses, pairs: Sequence[int], deadline: Deadline | None = None
 ) -> Iterator[Candidate]:
-    """Concatenations of two as they are, and flat ones as far as there is room for operands.
+    """Yield concatenations of two as they are, and flat ones within a limit on operands.
 
     A concatenation of n is n - 1 pairs, and to flatten each of them would take n² operands. So the
-    outermost, which no other one continues, come first, and each once before any in another way.
-    Past the deadline none is flattened any more, but for those that are wholly the model's.
+    outermost, which no other one continues, come first, and each is flattened once before any is
+    flattened in another way. After the deadline only those are flattened that are the model's own.
     """
 
     def has_room(node: int) -> bool:
@@ -92,7 +92,7 @@ def concatenations(
         operands, nodes = next(ways) if has_room(node) else (eclasses.children(node), (node,))
         yield concatenation(eclasses, node, operands, nodes)
         room -= len(operands)
-        if len(nodes) >= _OPERANDS:  # the rest of it is a concatenation of its own
+        if len(nodes) >= _OPERANDS:  # the other operands are a separate concatenation
             pending += [n for n in eclasses.nodes_of[operands[0]] if n in whole]
     for node, ways in other_ways.items():
         for operands, nodes in ways if has_room(node) else ():
@@ -102,7 +102,7 @@ def concatenations(
 
 
 def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]]:
-    """Covers of ``[0, size)`` by neighbouring slices: those of shortest and longest steps."""
+    """Return covers of ``[0, size)`` by neighbouring slices: with shortest and longest steps."""
     by_start: dict[int, list[int]] = defaultdict(list)
     for lo, hi in slices:
         by_start[lo].append(hi)
@@ -123,7 +123,7 @@ def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]
 
 
 def neighbours(eclasses: Classes, nodes: Iterable[int]) -> Iterator[list[int]]:
-    """Of some Slices those that take one tensor apart."""
+    """Yield groups of the given Slices that split one tensor completely."""
     by_source: dict[tuple[int, int], dict[tuple[int, int], int]] = defaultdict(dict)
     for node in nodes:
         attrs: dict[str, Any] = dict(eclasses.attrs[node])
@@ -142,7 +142,7 @@ def _slices(eclasses: EClasses) -> Iterator[int]:
 
 
 def applications(eclasses: Classes, nodes: Iterable[int]) -> Iterator[list[int]]:
-    """Outputs of one application of an operator, two at least."""
+    """Yield groups of outputs of one application of an operator, at least two each."""
     found: dict[Application, list[int]] = defaultdict(list)
     for node in nodes:
         key = application(eclasses.op[node], eclasses.attrs[node], eclasses.children(node))
@@ -152,7 +152,7 @@ def applications(eclasses: Classes, nodes: Iterable[int]) -> Iterator[list[int]]
 
 
 def joint_kernels(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
-    """Kernels with several results: a pseudo-class computes all of them, and each is free then."""
+    """Yield kernels with several results: a pseudo-class computes all, and each is then free."""
     kinds = [
         (SLICES, neighbours(eclasses, _slices(eclasses))),
         (OUTPUTS, applications(eclasses, range(eclasses.n_nodes))),
@@ -167,7 +167,7 @@ def joint_kernels(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
 def joint_kernel(
     eclasses: Classes, nodes: Sequence[int], pseudo: int = -1, kind: str = SLICES
 ) -> Candidate:
-    """One kernel with the results of several nodes on the same operands."""
+    """Return one kernel with the results of several nodes on the same operands."""
     refs = {cls: i for i, cls in enumerate(dict.fromkeys(eclasses.children(nodes[0])))}
     operands = tuple(refs[cls] for cls in eclasses.children(nodes[0]))
     return Candidate(

@@ -1,4 +1,4 @@
-"""Matching kernel patterns on the frozen e-graph: instruction selection over all spellings."""
+"""Matching of kernel patterns on the frozen e-graph: instruction selection over all spellings."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ from eqsat_opt.select.tiling.classes import Classes
 __all__ = ["Match", "Tiled", "match_at"]
 
 _CHOICES = 256
-"""Choices between e-nodes that are followed: classes of many e-nodes multiply the ways to match."""
+"""Greatest number of choices between e-nodes in a match: large classes multiply them."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """One occurrence: the covered e-node of each inner class; all else they read is an operand."""
+    """An occurrence of a pattern: the covered e-node of each inner class.
+
+    All other classes that the covered e-nodes read are operands.
+    """
 
     root: int
     covered: dict[int, int] = field(default_factory=dict)
 
 
 class Tiled:
-    """The classes of an e-graph as values that patterns meet, with operands in any order."""
+    """The classes of an e-graph as values that patterns match, with operands in any order."""
 
     def __init__(self, eclasses: Classes) -> None:
         self.eclasses = eclasses
@@ -37,7 +40,7 @@ class Tiled:
         self._admitted: dict[Any, bool] = {}
 
     def enodes(self, value: int, op: str) -> Sequence[Enode[int]]:
-        """The e-nodes of a class; of what is folded at compile time no more than a literal."""
+        """Return the e-nodes of a class with an operator; only literals if it is folded."""
         by_operator = self._enodes.get(value)
         if by_operator is None:
             eclasses = self.eclasses
@@ -51,15 +54,15 @@ class Tiled:
         return by_operator.get(op, ())
 
     def type(self, value: int) -> ValueType:
-        """That of a class."""
+        """Return the type of a class."""
         return self.eclasses.types[value]
 
     def is_const(self, value: int) -> bool:
-        """Whether a class is known at compile time."""
+        """Return whether a class is known at compile time."""
         return bool(self.eclasses.is_const[value])
 
     def admits(self, conditions: tuple[Condition, ...], binding: Binding[int]) -> bool:
-        """Whether what a pattern binds fulfils conditions; many kernels ask the same."""
+        """Return whether a binding fulfils the conditions, with a cache for repeated questions."""
         variables = settled((binding,))
         if variables is None:
             return False
@@ -74,7 +77,7 @@ class Tiled:
 
 
 def match_at(tiled: Tiled, pattern: KernelPattern, cls: int, node: int) -> Iterator[Match]:
-    """Distinct matches of ``pattern`` rooted at an e-node; inner values are no operands."""
+    """Yield distinct matches of ``pattern`` rooted at an e-node; inner values are no operands."""
     seen: set[tuple[tuple[int, int], ...]] = set()
     for binding in match(pattern.pattern, tiled, cls, at=node, most=_CHOICES):
         if not binding.covered.keys().isdisjoint(binding.values.values()):

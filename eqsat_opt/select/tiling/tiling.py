@@ -25,12 +25,12 @@ from eqsat_opt.select.tiling.matching import Match, Tiled, match_at
 __all__ = ["Patterns", "candidate_of", "kernels_at", "patterns_of", "tile"]
 
 _BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("moving")
-"""Elementwise operators of two numbers, of which models leave out leading axes of size 1."""
+"""Elementwise operators of two numbers, for which models leave out leading axes of size 1."""
 
 
 @dataclass
 class _Body:
-    """Collects the steps of one candidate."""
+    """Builder of one candidate, which collects its steps."""
 
     eclasses: Classes
     covered: dict[int, int]
@@ -61,7 +61,7 @@ class _Body:
         return self.done[cls]
 
     def _operands(self, node: int) -> tuple[int, ...]:
-        """Operand classes; in one order if commutative, so that mirror images are one kernel."""
+        """Return operand classes, in one order if commutative: mirror images are one kernel."""
         children = self.eclasses.children(node)
         if not get_op(self.eclasses.op[node]).commutative:
             return children
@@ -80,9 +80,10 @@ class _Body:
 
 
 def _stripped(eclasses: Classes, cls: int, node: int) -> tuple[int, ...] | None:
-    """A broadcast constant without its leading axes of size 1, as models spell it.
+    """Return the shape of a broadcast constant without leading axes of size 1, as in models.
 
-    ``None`` where it stays as it is: the rank of the result may be that of the constant.
+    The result is ``None`` if it keeps its shape: the rank of the result may be that of the
+    constant.
     """
     type_ = eclasses.types[cls]
     if not eclasses.is_const[cls] or not isinstance(type_, StaticType):
@@ -102,7 +103,7 @@ def _rank(eclasses: Classes, cls: int) -> int:
 
 
 def _absorb_bias(body: _Body) -> None:
-    """Conv followed by a channel bias is one Conv with three operands."""
+    """Merge a Conv and the addition of a channel bias into one Conv with three operands."""
     if len(body.pending) < 2 or body.pending[0][0] != "Conv" or body.pending[1][0] != "Add":
         return
     sides = body.pending[1][2]
@@ -128,7 +129,7 @@ def _absorb_bias(body: _Body) -> None:
 
 
 def candidate_of(eclasses: Classes, kind: str, match: Match) -> Candidate:
-    """The kernel that computes what a match covers."""
+    """Return the kernel that computes the e-nodes of a match."""
     body = _Body(eclasses, match.covered)
     body.emit(match.root)
     _absorb_bias(body)
@@ -157,11 +158,11 @@ def _single(eclasses: Classes, node: int) -> Candidate:
 
 
 Patterns = Mapping[str, Sequence[tuple[str, KernelPattern]]]
-"""Operator at the root to patterns, each with its backend."""
+"""Patterns by operator at the root, each with its backend."""
 
 
 def patterns_of(backends: Iterable[Backend]) -> Patterns:
-    """What backends fuse."""
+    """Return the patterns that backends fuse, by operator at the root."""
     by_root: dict[str, list[tuple[str, KernelPattern]]] = defaultdict(list)
     for backend in backends:
         for pattern in backend.patterns():
@@ -171,7 +172,7 @@ def patterns_of(backends: Iterable[Backend]) -> Patterns:
 
 
 def kernels_at(tiled: Tiled, node: int, by_root: Patterns) -> Iterator[Candidate]:
-    """The kernels that compute an e-node that runs: alone, and by each match of a pattern."""
+    """Yield the kernels that compute an e-node: alone, and by each match of a pattern."""
     eclasses = tiled.eclasses
     yield _single(eclasses, node)
     cls = int(eclasses.class_of[node])
@@ -183,25 +184,25 @@ def kernels_at(tiled: Tiled, node: int, by_root: Patterns) -> Iterator[Candidate
 def tile(
     eclasses: EClasses, backends: Sequence[Backend], deadline: Deadline | None = None
 ) -> Candidates:
-    """All candidates: single operators, pattern matches, flat concatenations, joint results.
+    """Return all candidates: operators, pattern matches, flat concatenations, joint results.
 
     A constant class has one candidate that costs nothing but bytes; how it is folded is decided
-    when raising. Where the model computes it of others, these may be stored instead: a runtime
-    folds what it finds. The number of candidates is linear in that of e-nodes.
+    when raising. Where the model computes it from others, these may be stored instead: a runtime
+    folds the expressions that it finds. The number of candidates is linear in that of e-nodes.
 
     Args:
         eclasses: the e-graph.
-        backends: whose patterns are kernels that compute several operators at once.
-        deadline: when to leave out the e-nodes that are not tiled yet; those of the model never
-            are.
+        backends: backends whose patterns are kernels that compute several operators at once.
+        deadline: time after which e-nodes that are not tiled yet are left out, except those of the
+            model.
     """
     by_root = patterns_of(backends)
     forms = [(one, classes_in(eclasses, one)) for b in backends for one in b.carried()]
     items: dict[object, Candidate] = {}
 
     def add(candidate: Candidate) -> None:
-        # The same kernel on the same operands may cover different spellings; the first one stands
-        # for all.
+        # The same kernel on the same operands may cover different spellings; the first is kept for
+        # all.
         candidate = amid(candidate, forms)
         body = (candidate.operands, candidate.steps) if candidate.steps else candidate.nodes
         key = (candidate.cls, body, candidate.reads, candidate.index)
