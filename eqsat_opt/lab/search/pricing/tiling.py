@@ -10,7 +10,7 @@ cover and the extraction agree where there are no rules.
 
 After a substitution only the regions around it are solved again.
 
-The module is long because one dynamic program has all its transitions side by side.
+It is long because one dynamic program has all its transitions side by side.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ replaced by its own term. Each value is computed in the outermost loop in which 
 on is defined, so the mean of a row is computed once for the row. Forms, strides and views affect
 addresses only.
 
-The module is long because one pass over index functions has a case for each kind of term.
+It is long because one pass over index functions has a case for each kind of term.
 """
 
 from __future__ import annotations
