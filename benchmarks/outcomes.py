@@ -1,7 +1,7 @@
-"""What becomes of a model of somebody else: accepted, understood, checked, raced; a line for each.
+"""Outcomes for models of other projects: imported, optimised, checked and raced, a line for each.
 
-Models come from anywhere, so each is examined in a process of its own, and what is known is kept in
-a file from which the next call goes on.
+Models may crash a process, so each is examined in a process of its own. Outcomes are kept in a
+file, from which the next call continues.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from eqsat_opt.runtime.source import Feeds
 __all__ = ["Outcome", "Settings", "covered", "examine", "gather", "line_of", "summary_lines"]
 
 _WRONG, _WRONG_IN_HALF = 1e-3, 2e-2
-"""Difference from the original, relative to the maximum of an output, that rounding cannot be; and
-where float16 is inside."""
+"""Largest differences that count as rounding, relative to the maximum of an output: in general, and
+for models with float16 tensors."""
 
 _TOLERATED, _TOLERATED_S = 1.2, 1.0
-"""A budget may be exceeded by that factor and so many seconds."""
+"""Factor and seconds by which a budget may be exceeded."""
 
 _START_S = 60.0
-"""For imports and for the runs of the original, beside the budget and the race."""
+"""Seconds for imports and for runs of the original, besides the budget and the race."""
 
 _MODULES = ("eqsat_opt.api", "eqsat_opt.pipeline.optimise", "benchmarks.outcomes")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How models are examined.
+    """Settings of an examination of models.
 
     Attributes:
-        coverage_only: only count what passes through.
-        effort: of the optimiser.
-        budget_s: seconds; that of the effort where none is given.
-        race_s: seconds of a race beside all peers that are installed; none for 0.
-        threads: of all sessions.
-        fixed: make the sizes of the interface literal first, for everyone who takes part.
+        coverage_only: whether only operators that pass through are counted.
+        effort: effort of the optimiser.
+        budget_s: budget in seconds; ``None`` for that of the effort.
+        race_s: seconds of a race with all installed peers; 0 for no race.
+        threads: threads of each session.
+        fixed: whether sizes of the interface are made literal first, for all peers.
     """
 
     coverage_only: bool = False
@@ -75,18 +75,19 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one model.
+    """The outcome for one model.
 
     Attributes:
-        failures: kind and reason of everything that should not be; empty where all is well.
-        inside, passing, known: operators in the e-graph, those that pass through, and which of
-            these are known elsewhere.
-        error: of the result, as the largest difference relative to the maximum of an output.
-        seconds: that the optimiser took.
-        before, after: operators in the files.
-        ratios: time relative to onnxruntime running the original, by name of the entrant.
-        absent: who took no part in the race, and why.
-        skipped: why it is no model to be judged: onnxruntime itself does not run it.
+        failures: kind and reason of each failure; empty if there was none.
+        inside: number of operators in the e-graph.
+        passing: operators that pass through unchanged, with their numbers.
+        known: operators among `passing` that the importer reads in other places.
+        error: largest difference of the result, relative to the maximum of an output.
+        seconds: seconds that the optimiser took.
+        before, after: number of operators in the file of the model and of the result.
+        ratios: name of an entrant to its time, relative to onnxruntime running the original.
+        absent: name of a peer that took no part in the race to the reason.
+        skipped: why the model is not judged: the error of onnxruntime, which does not run it.
     """
 
     failures: Sequence[tuple[str, str]] = ()
@@ -103,7 +104,7 @@ class Outcome:
 
 
 def covered(path: str) -> Outcome:
-    """Count what of a model the e-graph holds."""
+    """Count the operators of a model that the e-graph holds."""
     try:
         coverage = coverage_of(normalised(import_model(load_model(path)), request_of(Options())))
     except EqsatError as error:
@@ -167,10 +168,10 @@ def examine(path: str, settings: Settings) -> Outcome:
 
 
 def _feeds(path: str, original: OrtSession) -> Feeds:
-    """Inputs on which the original runs.
+    """Return random inputs on which the original runs.
 
     Raises:
-        EqsatError: there are none among the sizes that are tried.
+        EqsatError: the original runs at none of the sizes that are tried.
     """
     (sizes,) = size_sets(import_model(load_model(path)), ({},))
     failure: RuntimeFailed | None = None
@@ -196,7 +197,7 @@ _TOLD = {
     "does not run in onnxruntime": "given up",
     "no time to search": "given up",
 }
-"""What stands in a warning or a note, and the kind of failure that it tells."""
+"""Parts of warnings and notes, and the kind of failure that each of them indicates."""
 
 
 def _told(*texts: Iterable[str]) -> list[tuple[str, str]]:
@@ -209,7 +210,7 @@ def _told(*texts: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _most_error(path: str) -> float:
-    """The difference that rounding may make."""
+    """Return the largest difference that rounding may cause."""
     types = import_model(load_model(path)).types.values()
     halves = any(isinstance(one, TensorType) and one.dtype == "float16" for one in types)
     return _WRONG_IN_HALF if halves else _WRONG
@@ -218,7 +219,7 @@ def _most_error(path: str) -> float:
 def _compared(
     output: Path, original: OrtSession, feeds: Feeds, path: str
 ) -> tuple[float | None, str]:
-    """The error of the result on inputs that its own check has not seen; why it is wrong, if so."""
+    """Return the error of the result on inputs outside of its check, and a fault if any."""
     try:
         outputs = OrtSession(output, original.options).run(feeds)
     except EqsatError as error:
@@ -237,7 +238,7 @@ def _compared(
 def _raced(
     path: str, folder: Path, feeds: Feeds, settings: Settings
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Times beside those of peers, and why some have none."""
+    """Race with peers; return the ratios of times, and why some peers have none."""
     from benchmarks.versus import hold
 
     budget_s = settings.budget_s or Options(effort="normal").budget_s
@@ -259,9 +260,9 @@ def gather(
 
     Args:
         models: files by name.
-        settings: how; what was found under others is found anew.
-        record: where outcomes are kept, as JSON; nowhere if not given.
-        again: also examine again what failed.
+        settings: settings; outcomes that were recorded under other settings are discarded.
+        record: JSON file of outcomes; ``None`` keeps none.
+        again: whether models that failed are examined again.
     """
     found = _read(record, settings)
     for name, path in models.items():
@@ -300,7 +301,7 @@ def _read(record: Path | None, settings: Settings) -> dict[str, Outcome]:
 
 
 def line_of(name: str, outcome: Outcome) -> str:
-    """One line about a model."""
+    """Describe the outcome for a model in one line."""
     if outcome.skipped:
         return f"{name}: skipped, onnxruntime does not run it: {outcome.skipped}"
     n_passing = sum(outcome.passing.values())
@@ -316,7 +317,7 @@ def line_of(name: str, outcome: Outcome) -> str:
 
 
 def summary_lines(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
-    """Counts of failures by kind, of operators that pass through, and means of races."""
+    """Yield counts of failures by kind and of operators that pass through, and means of races."""
     judged = {name: one for name, one in outcomes.items() if not one.skipped}
     failed = Counter(kind for one in judged.values() for kind in {kind for kind, _ in one.failures})
     clean = sum(not one.failures for one in judged.values())

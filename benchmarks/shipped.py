@@ -1,11 +1,11 @@
-"""Trained models that packages ship: accepted, understood, checked, and raced beside others.
+"""Trained models that packages ship: imported, optimised, checked, and raced with peers.
 
     pip download --no-deps -d WHEELS rapidocr-onnxruntime silero-vad magika
     python -m benchmarks.shipped WHEELS [--coverage] [--fixed] [--race 10] [--json found.json]
 
-Every ONNX file below the folder is examined, those inside of wheels and other archives too; nothing
-is downloaded and nothing is kept but the outcomes, from which a second call goes on. A file is a
-line; `--coverage` only counts which operators pass through, which is quick. Packages that ship
+Every ONNX file below the folder is examined, also inside of wheels and other archives. Nothing is
+downloaded, and only the outcomes are kept, from which a second call continues. Each file gets a
+line; `--coverage` only counts operators that pass through, which is quick. Packages that ship
 models are listed in docs/shipped.md.
 """
 
@@ -28,11 +28,11 @@ _PARTS = (".onnx", ".onnx.data", ".onnx_data")
 
 
 def models_below(folder: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
-    """The ONNX files below a folder by name; those in archives are unpacked first.
+    """Yield the ONNX files below a folder with their names; archives are unpacked first.
 
     Args:
-        folder: where to look.
-        scratch: where archives are unpacked.
+        folder: the folder.
+        scratch: folder for the contents of archives.
     """
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".onnx" and path.is_file():
@@ -54,7 +54,7 @@ def _unpacked(archive: Path, folder: Path, scratch: Path) -> Iterator[tuple[str,
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; 1 if a model failed."""
+    """Run the command line; return 1 if a model failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="of wheels, or of .onnx files")
     parser.add_argument("--coverage", action="store_true", help="only count what passes through")

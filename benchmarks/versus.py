@@ -1,17 +1,18 @@
-"""Our results beside what other optimisers and runtimes make of a model, all interleaved.
+"""A race of our results with those of other optimisers and runtimes, all runs interleaved.
 
     python -m benchmarks.versus squeezenet bert [--threads 1] [--budget 90] [--race 30]
 
 Models are as in benchmarks/given.py: `bert`, `lstm:128`, `torch:resnet18`, `model.onnx`. Each row
 is printed as soon as it is measured, and a model that fails is a row with the reason.
 
-Peers are onnxruntime as it comes, onnxsim, onnxslim, onnxoptimizer and onnxscript (their results in
-onnxruntime), and OpenVINO; those that are not installed are named and left out (extras `bench` and
-`openvino`). Ours is the portable result and the form for this machine, as it is opened by
-`eqsat_opt.session`. Times are relative to onnxruntime's own in the same build of sessions, and A/A
-is the relative difference of its two sessions, 15 % where there was time for one build only. Who
-computes something else, by more than 1e-4 of the maximum of an output and by more than the original
-moves by itself (`benchmarks/own_error.py`), is `wrong` and does not run.
+Peers are onnxruntime with its defaults, onnxsim, onnxslim, onnxoptimizer and onnxscript (their
+results in onnxruntime), and OpenVINO; peers that are not installed are named and left out (extras
+`bench` and `openvino`). Ours are the portable result and the form for this machine, as opened by
+`eqsat_opt.session`. Times are relative to that of onnxruntime in the same build of sessions, and
+A/A is the relative difference of its two sessions, 15 % where there was time for one build only. An
+entrant is `wrong` and does not run if its outputs differ by more than 1e-4 of the maximum of an
+output, and by more than differences between onnxruntime's levels of optimisation of the original
+explain (`benchmarks/own_error.py`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _rewrite(optimiser: str, source: str, target: str) -> None:
 def _entrants(
     source: Path, folder: Path, threads: int, budget_s: float
 ) -> tuple[dict[str, Open], dict[str, str]]:
-    """How everybody opens their model, and why somebody has none."""
+    """Make the models of all entrants; return how to open each, and why some have no model."""
     session, failed = OrtOptions(threads), dict[str, str]()
     default = Execution("ort", threads)
     found: dict[str, Open] = {BASE: partial(default.open, source)}
@@ -96,14 +97,14 @@ def _entrants(
 def hold(
     source: Path, folder: Path, feeds: Feeds, threads: int, *, budget_s: float, race_s: float
 ) -> tuple[RaceResult, dict[str, str]]:
-    """A race of everybody who computes the same; and why others took no part in it.
+    """Race all entrants that compute the same; also return why others took no part.
 
     Args:
-        source: the model.
-        folder: for the models of all entrants.
-        feeds: inputs.
-        threads: of everybody.
-        budget_s: seconds for ours.
+        source: file of the model.
+        folder: folder for the models of all entrants.
+        feeds: inputs of all runs.
+        threads: threads of each session.
+        budget_s: seconds for our optimiser.
         race_s: seconds for the race.
     """
     entrants, absent = _entrants(source, folder, threads, budget_s)
@@ -124,7 +125,7 @@ def hold(
 
 
 def _row(name: str, source: Path, arguments: argparse.Namespace) -> tuple[list[str], float]:
-    """A row of the table, and our time over that of the best other."""
+    """Return a row of the table, and our time relative to that of the best peer."""
     feeds = random_inputs(source, 0)
     with tempfile.TemporaryDirectory() as folder:
         held, cells = hold(
@@ -151,7 +152,7 @@ def _row(name: str, source: Path, arguments: argparse.Namespace) -> tuple[list[s
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="+", help="names, or files")
     parser.add_argument("--threads", type=int, default=1)

@@ -1,6 +1,6 @@
-"""The public functions: optimise a model, explain what happened, compare two models.
+"""The public functions: optimise a model, explain a search, race two models, compare methods.
 
-They set the deadline, read the model and write the result; the work is in `optimising`.
+They check options, set the deadline and read the model; the work is in the other packages.
 
 It is long because each public function explains all of its arguments.
 """
@@ -78,12 +78,12 @@ def _silent(_stage: str, _detail: str) -> None:
 
 
 def resolve(model: AnyModel) -> AnyModel:
-    """``zoo:name`` builds a benchmark model (``zoo:name@tiny``, ``zoo:name@n=4``: its sizes).
+    """Build the benchmark model that ``zoo:NAME`` names, and return any other model unchanged.
 
-    Every other model stays what it is.
+    ``zoo:NAME@tiny`` and ``zoo:NAME@n=4`` choose its sizes.
 
     Raises:
-        ModelError: it is not a model at all.
+        ModelError: the value is neither a model nor a path.
         OptionError: the zoo has no such model.
     """
     if isinstance(model, str) and model.startswith("zoo:"):
@@ -105,21 +105,21 @@ def run(
     output: Output | None = None,
     progress: Progress = _silent,
 ) -> Result:
-    """Optimise ``model`` and return everything that was found.
+    """Optimise ``model`` and return the result, with a report and the search.
 
     Args:
         model: a path, ``zoo:NAME``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is never
             changed.
-        options: all choices; defaults otherwise.
-        output: where to write the result, whole or not at all: a path, or a binary stream. The
-            original is written where nothing beat it.
+        options: all options; ``None`` for the defaults.
+        output: path or binary stream of the result, which is written whole or not at all;
+            ``None`` writes none. The original is written where no candidate beats it.
         progress: called with a stage and a detail.
 
     Raises:
-        ModelError: the model cannot be read or the result not be written.
+        ModelError: the model cannot be read, or the result cannot be written.
         OptionError: an option has no meaning, or the output is the model itself.
         CheckFailed: a candidate computes something else, and ``strict`` is set; nothing is written.
-        InternalError: a stage failed for a reason of ours, and ``strict`` is set; nothing is
+        InternalError: a stage failed by an internal error, and ``strict`` is set; nothing is
             written.
     """
     options = chosen_options(options, {})
@@ -132,19 +132,19 @@ def run(
 
 
 def energy_source(options: Options) -> str:
-    """Describe how energies are known under these options, in words; empty where they are not.
+    """Describe the source of energies under these options in words; empty where there is none.
 
     Raises:
-        OptionError: the model of energy cannot be used, nothing counts energy here, or there is no
-            such target.
+        OptionError: the model of energy cannot be used, no meter of energy works here, or there is
+            no such target.
     """
     return prices.energy_source(request_of(options, searches=False))
 
 
 def files_of(*models: str | os.PathLike[str]) -> Iterator[str]:
-    """The files that models given by their paths are read from, data files included.
+    """Yield the files from which models are read, data files included; ``zoo:NAME`` has none.
 
-    A model is opened only when its data files are asked for.
+    A model is opened only when its data files are demanded.
     """
     for model in models:
         text = os.fspath(model)
@@ -154,7 +154,7 @@ def files_of(*models: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def default_output(model: str | os.PathLike[str]) -> str:
-    """``NAME.opt.onnx`` beside the model; in the working directory for ``zoo:NAME``."""
+    """Return ``NAME.opt.onnx`` beside the model; in the working directory for ``zoo:NAME``."""
     text = os.fspath(model)
     zoo_name = text.removeprefix("zoo:")
     stem = os.path.splitext(text)[0] if zoo_name == text else zoo_name.replace("@", "-")
@@ -174,18 +174,19 @@ def optimize(
     output: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Any:
-    """A faster model that computes the same, or the original where none is found.
+    """Return a faster model that computes the same, or the original where none is found.
 
     Args:
         model: a path, ``zoo:NAME``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is never
             changed.
         report: return a :class:`Result` with the report instead of the bare model.
-        output: for a path, where to write; ``NAME.opt.onnx`` beside it otherwise.
+        output: path of the result; by default ``NAME.opt.onnx`` beside a model that is given by its
+            path, and no file for a model in memory.
         options: fields of :class:`~eqsat_opt.pipeline.options.Options`; ``budget`` is short for
             ``budget_s``.
 
     Returns:
-        What was given: a model of the same type, or for a path the path of the written file.
+        A model of the type that was given; if the result was written, its path.
 
     Raises:
         ModelError, OptionError, CheckFailed: see :func:`run`.
@@ -205,8 +206,8 @@ def bench(
 
     Args:
         first: a model, as for :func:`optimize`.
-        second: another one, of the same inputs and outputs.
-        options: ``budget_s`` is the length of the race.
+        second: another model, with the same inputs and outputs.
+        options: options, of which ``budget_s`` is the length of the race.
         keywords: fields of :class:`~eqsat_opt.pipeline.options.Options` that differ from
             ``options``.
 
@@ -252,7 +253,7 @@ def bench(
 
 
 def _opened(model: ModelSource, options: OrtOptions) -> RaceRunner:
-    """As a default session does; a tuned model as it was raced."""
+    """Open a model as a default session does, or a tuned model as it was raced."""
     if is_tuned(model):
         return open_as_raced(model, options)
     return OrtSession(model, replace(options, level=default_level(model)))
@@ -268,7 +269,7 @@ def _require_same_inputs(first: onnx_ir.Model, second: onnx_ir.Model) -> None:
 
 
 _MISSES_S = 2.0
-"""Seconds for finding where rules would have applied but for one thing."""
+"""Seconds for finding near misses of rules."""
 
 
 def explain(
@@ -278,11 +279,11 @@ def explain(
     progress: Progress = _silent,
     **keywords: Any,
 ) -> Explanation:
-    """Search without racing or writing: rules, choices, prices, and why others were not used.
+    """Search without racing or writing, and explain rules, choices and prices.
 
     Args:
-        model: as for :func:`optimize`.
-        options: all choices; ``race`` and ``check`` have no effect.
+        model: a model, as for :func:`optimize`.
+        options: all options; ``race`` and ``check`` have no effect.
         progress: called with a stage and a detail.
         keywords: fields of :class:`~eqsat_opt.pipeline.options.Options` that differ from
             ``options``.
@@ -308,7 +309,7 @@ def explain(
 
 
 def _searching(options: Options, progress: Progress) -> tuple[Request, Deadline, Stages]:
-    """Begin a search that runs no result."""
+    """Return the request, deadline and stages of a search whose result is not run."""
     options = replace(options, race=False, check=0, tuned=None, runtimes=None, plan=None)
     deadline, stages = Deadline.after(options.budget_s), Stages(progress)
     with stages("rules"):
@@ -319,7 +320,12 @@ def _searching(options: Options, progress: Progress) -> tuple[Request, Deadline,
 def _searched(
     model: AnyModel, given: AnyModel, request: Request, stages: Stages, deadline: Deadline
 ) -> tuple[Result, Proposal]:
-    """Search without writing, and return what was found."""
+    """Search without writing, and return the result with its proposal.
+
+    Raises:
+        InternalError: the search failed.
+        OptionError: there was no time for a search.
+    """
     result = run_request(request, model, given, None, stages=stages, deadline=deadline)
     if result.proposal is None:
         failures = result.report.warnings
@@ -335,16 +341,16 @@ def stage(
     progress: Progress = _silent,
     **keywords: Any,
 ) -> StageValue:
-    """One stage of the search for ``model``, to be looked at or stored.
+    """Return one stage of the search for ``model``, to be viewed or stored.
 
     Args:
-        model: as for :func:`optimize`.
-        name: ``graph``, the model as it is normalised; ``eclasses``, the saturated e-graph;
+        model: a model, as for :func:`optimize`.
+        name: ``graph``, the normalised model; ``eclasses``, the saturated e-graph;
             ``candidates``, every kernel that could compute a class, with its price; ``problem``,
-            the same as the extractor reads it, in all metrics; ``selection``, the kernels that were
-            chosen.
-        options: all choices; ``race`` and ``check`` have no effect, and for the first two nothing
-            is measured.
+            the candidates in the form that the extractor reads, with all metrics; ``selection``,
+            the kernels that were chosen.
+        options: all options; ``race`` and ``check`` have no effect, and no kernel is measured for
+            ``graph`` and ``eclasses``.
         progress: called with a stage and a detail.
         keywords: fields of :class:`~eqsat_opt.pipeline.options.Options` that differ from
             ``options``.
@@ -374,14 +380,15 @@ def compare(
     is_raced: bool = False,
     progress: Progress = _silent,
 ) -> Comparison:
-    """Equality saturation beside published searches, on the same rules and prices.
+    """Compare equality saturation with published searches, on the same rules and prices.
 
-    Every run of a method has a process of its own; one that fails is told in the result.
+    Every run of a method has a process of its own; the result lists the runs that failed.
 
     Args:
-        model: as for :func:`run`.
-        options: rules, numerics, shapes, threads, number of checks and store are used.
-        settings: methods and what they may spend.
+        model: a model, as for :func:`run`.
+        options: options, of which rules, numerics, shapes, threads, number of checks and store are
+            used.
+        settings: methods and their budgets.
         save: folder for the models that are found, and the comparison as JSON.
         is_raced: whether the best models of the methods race against the original at the end.
         progress: called with a method and a seed.
@@ -406,11 +413,11 @@ def compare(
 
 
 def read_sweep(path: str) -> Sweep:
-    """The cells and settings of a TOML file.
+    """Read the cells and settings of a sweep from a TOML file.
 
     Raises:
-        OptionError: the file cannot be read, or says something that has no meaning.
-        ModelError: a model is not there.
+        OptionError: the file cannot be read, or has an entry without a meaning.
+        ModelError: a model is missing.
     """
     from eqsat_opt.lab import experiments
 
@@ -425,19 +432,19 @@ def run_sweep(
     resume: bool = False,
     told: Callable[[Cell, Reply, int, int], None] | None = None,
 ) -> tuple[Comparison, ...]:
-    """Compute the cells that a folder lacks; a comparison for each model and device.
+    """Compute the missing cells of a sweep, and return a comparison for each model and device.
 
     Args:
-        sweep: what is swept.
-        folder: of its cells.
-        executor: computes them; any of `concurrent.futures`, or of a cluster.
-        resume: whether the folder may hold cells of this sweep.
-        told: called with each new cell, what came of it, the number of cells known and of all.
+        sweep: the cells and settings.
+        folder: folder in which cells are stored.
+        executor: computes cells; an executor of `concurrent.futures`, or of a cluster.
+        resume: whether the folder may already hold cells of this sweep.
+        told: called with each new cell, its reply, the number of finished cells and of all cells.
 
     Raises:
-        OptionError: the folder holds other cells, or another sweep works in it.
+        OptionError: the folder holds other cells, or another sweep is using it.
         StageError: a file of the folder is damaged, or cannot be written.
-        RuntimeFailed: some cells did not come back; what did is stored.
+        RuntimeFailed: some cells have no result; the others are stored.
     """
     from eqsat_opt.lab import experiments
 
@@ -445,11 +452,11 @@ def run_sweep(
 
 
 def verify_saved(path: str) -> Verification:
-    """Price a model that `compare` saved anew, from the file alone.
+    """Price a model again that `compare` saved, from its file alone.
 
     Raises:
         ModelError: the file is no model.
-        OptionError: it was not saved by a comparison, or prices were measured.
+        OptionError: the file was not saved by a comparison, or its prices were measured.
     """
     from eqsat_opt.lab import experiments
 

@@ -1,4 +1,4 @@
-"""The command `eqsat-opt`: one module for each of its commands, which import the rest lazily."""
+"""The command `eqsat-opt`: a module for each subcommand, which imports the package lazily."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        0 if it is done, 1 after an error, 2 if outputs differ from the original's.
+        0 after success, 1 after an error, 2 if outputs differ from the original's.
     """
     from eqsat_opt.cli.app import run
 

@@ -1,4 +1,4 @@
-"""The application: its commands, and how it reports errors.
+"""The application: its commands, and the report of errors.
 
 An error is one line on standard error and an exit code. Usage errors exit with 1 instead of the
 customary 2, which means that a check failed.
@@ -32,7 +32,7 @@ from eqsat_opt.errors import EqsatError, printable
 __all__ = ["app", "run"]
 
 _NAME = "eqsat-opt"
-# typer exports only some of the usage errors; their common base is that of this one.
+# typer exports only some of the usage errors, so their common base is taken from one.
 _USAGE_ERROR = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
@@ -84,7 +84,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         with ending_signals(session, owns_process=owns_process):
             return _run(arguments, session)
-    except KeyboardInterrupt as error:  # the command had ended already, or had not begun
+    except KeyboardInterrupt as error:  # before or after the command
         return _failed(error, session)
 
 
@@ -99,7 +99,7 @@ def _run(arguments: Sequence[str], session: Session) -> int:
         sys.stdout.flush()
     except typer.Exit as end:
         return end.exit_code
-    except SystemExit as end:  # rich ends so when nobody reads its output any more
+    except SystemExit as end:  # rich raises this on a closed pipe
         return end.code if isinstance(end.code, int) else 1
     except BrokenPipeError:
         return _leave_pipe()
@@ -118,7 +118,7 @@ def _failed(error: BaseException, session: Session) -> int:
 
 
 def _verdict(error: BaseException, session: Session) -> tuple[str, int]:
-    """The message for an error, and the exit code."""
+    """Return the message for an error, and the exit code."""
     if isinstance(error, EqsatError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt) and session.signal:
@@ -150,7 +150,10 @@ def _usage_text(error: BaseException) -> str:
 
 
 def _leave_pipe() -> int:
-    """The reader of the output is gone: end without a second error when Python flushes."""
+    """Return the exit code after a broken pipe.
+
+    Standard output is redirected to the null device, so that the final flush raises no error.
+    """
     with contextlib.suppress(OSError, io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and how they become `Options`."""
+"""Arguments that several commands share, and their conversion to `Options`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 _FIELDS = {"limit": "limits", "budget": "budget_s", "deadline": "deadline_s"}
-"""Options that have another name than their field."""
+"""Fields of `Options` by the name of the command-line option, where the names differ."""
 
 Model = Annotated[
     str,
@@ -228,20 +228,20 @@ Debug = Annotated[
 
 
 def show_help(context: typer.Context) -> None:
-    """What a group of commands does without one of them; it is no error."""
+    """Show the help of a group of commands that is called without a command; it is no error."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
 def keep_inputs(written: Iterable[str | None], *read: str | None) -> None:
-    """Refuse to write over what is read.
+    """Refuse to overwrite files that are read.
 
     Args:
-        written: files; ``None`` and ``-`` stand for none.
-        read: the same of what may be a file, such as a target.
+        written: files to write; ``None`` and ``-`` are no files.
+        read: values that may be names of files to read, such as a target.
 
     Raises:
-        OptionError: a file is both.
+        OptionError: a file is both read and written.
     """
     files = [one for one in read if one and os.path.exists(one)]
     for path in written:
@@ -250,7 +250,7 @@ def keep_inputs(written: Iterable[str | None], *read: str | None) -> None:
 
 
 def make_options(context: typer.Context) -> Options:
-    """Options from the command line's values; what a command does not have keeps its default.
+    """Return options from the values of a command line; options that it lacks keep their defaults.
 
     Raises:
         OptionError: a value has no meaning.
@@ -269,7 +269,7 @@ def make_options(context: typer.Context) -> Options:
 
 
 def _parse_fixed(texts: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
-    """The sizes of `--fix-shape`, each given once.
+    """Parse the values of `--fix-shape`, in which each name may occur once.
 
     Raises:
         OptionError: a text has another form, or a name is given twice.
@@ -286,12 +286,12 @@ def _parse_fixed(texts: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
 def parse_shapes(
     texts: Sequence[str], option: str = "--input-shape"
 ) -> list[dict[str, tuple[int, ...] | int]]:
-    """`x:1,3,224,224` is a shape, `N:8` a size; `x:8,` is the shape of a vector.
+    """Parse shapes and sizes into sets: `x:1,3,224,224` is a shape, `N:8` a size.
 
-    A name that the current set has already starts the next set.
+    `x:8,` is the shape of a vector. A name that the current set already has starts the next set.
 
     Raises:
-        OptionError: a text has another form, or the sets do not name the same.
+        OptionError: a text has another form, or the sets have different names.
     """
     sets: list[dict[str, tuple[int, ...] | int]] = [{}]
     for text in texts:

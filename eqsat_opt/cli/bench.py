@@ -1,4 +1,4 @@
-"""`eqsat-opt bench`: two models against each other."""
+"""`eqsat-opt bench`: a race of two models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def bench_models(
     check_writable(json, api.files_of(model, other), noun="a file of the model")
     with stage_progress(quiet) as progress:
         progress("race", f"{model} against {other}")
-        with catch_warnings(record=True) as caught:  # of a tuned form that is not run as such
+        with catch_warnings(record=True) as caught:  # a tuned form may not fit this machine
             simplefilter("always")
             race, outputs = api.bench(model, other, options)
     print_warnings(list(dict.fromkeys(str(one.message) for one in caught)))
@@ -89,7 +89,7 @@ def bench_models(
 
 
 def _verdict(race: RaceResult) -> str:
-    """The result of the race between default sessions."""
+    """Describe the result of the race between default sessions."""
     other = race.entries["other"]
     ratio = other.ratio
     if other.note:
@@ -102,7 +102,7 @@ def _verdict(race: RaceResult) -> str:
 
 
 def _advice(race: RaceResult) -> str:
-    """The gain of the level that the metadata of OTHER ask for; empty if there is none."""
+    """Describe the gain by the level in OTHER's metadata; empty if there is none."""
     for name, entry in race.entries.items():
         level = name.partition("@")[2]
         if level and entry.wins and race.beats(name, "other"):

@@ -1,4 +1,4 @@
-"""The console of the command line: names from files are shown as they are, never interpreted."""
+"""The console of the command line, which never interprets names from files as markup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["SafeConsole"]
 
 
 class SafeConsole(Console):
-    """Plain text, without markup and emoji; control characters come as escapes."""
+    """A console for plain text, without markup and emoji, with control characters escaped."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, emoji=False, markup=False)

@@ -1,4 +1,4 @@
-"""`eqsat-opt devices`: what can run a model here, and what can be planned for."""
+"""`eqsat-opt devices`: an inventory of this machine, and the devices to plan for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _devices(
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:
-    """Show what can run a model here, one line each, and what is missing for more."""
+    """Show what can run a model here, one line each, and what is missing."""
     command = context.invoked_subcommand
     if command is not None:
         if store is not None or json is not None:
@@ -55,7 +55,7 @@ def _devices(
 
 @app.command("list")
 def _list(json: a.Json = None, debug: a.Debug = False) -> None:
-    """List what --target may name: this machine, profiles, and what was recorded elsewhere."""
+    """List the values of --target: this machine, profiles, and devices with recorded prices."""
     from eqsat_opt.pipeline.targets import targets
 
     check_writable(json)
@@ -85,7 +85,7 @@ def _show(
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:
-    """Show the figures of a device, each with its unit and where it is from."""
+    """Show the figures of a device, each with its unit and source."""
     from eqsat_opt.pipeline.targets import describe_target
 
     check_writable(json)
@@ -159,7 +159,7 @@ def _import(
     ] = None,
     debug: a.Debug = False,
 ) -> None:
-    """Keep a device under a name that --target knows then, whole or not at all."""
+    """Import a device under a name for --target, whole or not at all."""
     from eqsat_opt.pipeline.targets import import_target
 
     done = import_target(file, name, base=profile, machine=machine, threads=threads)

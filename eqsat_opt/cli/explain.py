@@ -1,4 +1,4 @@
-"""`eqsat-opt explain`: the rules that fired, those that were chosen, and each stage."""
+"""`eqsat-opt explain`: the rules that matched, those that were chosen, and each stage."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from eqsat_opt.pipeline.options import Options
 __all__ = ["explain_model"]
 
 _LINES = 40
-"""Rows that fit on a screen, more or less."""
+"""Default number of rows, about what fits on a screen."""
 
 _PRICED = ("problem", "selection")
-"""Stages that tell energies, if anything does."""
+"""Stages that show energies, if these are known."""
 
 _HEAD = 2
 """Lines above the rows: the counts and the names of the columns."""
@@ -78,7 +78,7 @@ def explain_model(
     quiet: a.Quiet = False,
     debug: a.Debug = False,
 ) -> None:
-    """Search without racing or writing; explain what was found and why it was chosen."""
+    """Search without racing or writing; explain the result and the choice of its graph."""
     if stage is None and lines is not None:
         raise OptionError("--lines counts the rows of a stage; name one with --stage")
     if stage is not None and kernels:
@@ -110,7 +110,7 @@ def _explain_stage(
 ) -> None:
     """Search as far as needed, print the first rows of a stage, and write all of it.
 
-    Prints all where `lines` is 0, and a screen full of shortened ones where it is None.
+    All rows are printed if `lines` is 0, and a screenful of shortened rows if it is None.
 
     Raises:
         OptionError: there is no such stage, or the number of lines is negative.
@@ -130,13 +130,13 @@ def _explain_stage(
         if stage in _PRICED and (told := api.energy_source(options)):
             console.print(f"energy is {told}", soft_wrap=True)
         for line in _cut(value.lines(short=lines is None), _LINES if lines is None else lines):
-            # A row stays a row; the terminal wraps it if it has to.
+            # Rows are not wrapped here, so that each stays one line in a file or a pipe.
             console.print(line, soft_wrap=True)
     print_rule_notes(tables=is_shown)
 
 
 def _cut(text: Iterator[str], most: int) -> Iterator[str]:
-    """The first rows, and how many there are besides; all where ``most`` is 0."""
+    """Yield the first rows and the number of further ones, or all rows if ``most`` is 0."""
     if not most:
         yield from text
         return

@@ -137,7 +137,7 @@ def optimize_model(
     with stage_progress(quiet) as shown:
 
         def progress(stage: str, detail: str) -> None:
-            if stage in (api.TUNING, api.PLANNING):  # the portable result is written by now
+            if stage in (api.TUNING, api.PLANNING):  # the portable result is written already
                 session.written = where
             shown(stage, detail)
 
@@ -162,7 +162,11 @@ def optimize_model(
 
 
 def _check_stream(json: str | None) -> None:
-    """Check that standard output takes the model and nothing else."""
+    """Check that standard output is no terminal and takes the model and nothing else.
+
+    Raises:
+        OptionError: it takes the JSON too, or is a terminal.
+    """
     if json == "-":
         raise OptionError("-o - and --json - both mean standard output; give one of them a file")
     if sys.stdout.isatty():

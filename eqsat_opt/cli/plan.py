@@ -33,7 +33,7 @@ def _plan(context: typer.Context) -> None:
 
 
 def resolved(model: str) -> Any:
-    """``zoo:NAME`` as a model, and a path as it is, without loading the search."""
+    """Build the model of ``zoo:NAME``; return a path unchanged, without loading the search."""
     if not model.startswith("zoo:"):
         return model
     from eqsat_opt.api import resolve
@@ -68,7 +68,7 @@ def _make(
     input_shape: a.InputShape = None,
     debug: a.Debug = False,
 ) -> None:
-    """Plan a model as it stands, for fixed sizes."""
+    """Plan a model without rewriting it, for fixed sizes."""
     check_writable(output, [model], noun="the model")
     sets = a.parse_shapes(input_shape or ())
     if len(sets) > 1:
@@ -97,7 +97,7 @@ def _show(
     ] = None,
     debug: a.Debug = False,
 ) -> None:
-    """Show the launches of a plan, its memory and what it would take."""
+    """Show the launches of a plan, its memory and its predicted time."""
     if plot is not None:
         check_plot(plot)
     for file in (json, plot):
@@ -140,7 +140,7 @@ def _show(
 
 
 def _launch_table(facts: dict[str, Any]) -> Table:
-    """A row for each launch, as they are submitted, and the totals."""
+    """Return a table of the launches in the order of submission, and their totals."""
     from rich.text import Text
 
     has_events = facts["events"] > 0
@@ -178,7 +178,7 @@ def _launch_table(facts: dict[str, Any]) -> Table:
 
 
 def _forms(launch: dict[str, Any]) -> str:
-    """Of what a launch reads and of what it writes; once, where they are the same."""
+    """Describe the forms that a launch reads and those that it writes, or one if they are equal."""
     read, written = (
         ", ".join(dict.fromkeys(place["form"] for place in launch[side]))
         for side in ("reads", "writes")

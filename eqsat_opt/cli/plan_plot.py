@@ -1,4 +1,4 @@
-"""`eqsat-opt plan show --plot`: when each launch of a plan runs, and on which stream."""
+"""`eqsat-opt plan show --plot`: a timeline of the launches of a plan, by stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEIGHT = 0.8
 _INCHES_PER_STREAM = 0.6
 _MOST_INCHES = 12.0
 _NAMED_SHARE = 0.04
-"""A launch that takes so much of the time has room for its name."""
+"""Least share of the time for which a launch has room for its name."""
 
 _UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "µs"))
 
@@ -23,9 +23,9 @@ def draw_timeline(facts: Mapping[str, Any], path: str, title: str) -> None:
     """Draw bars by stream, coloured by backend, and lines for events; needs matplotlib.
 
     Args:
-        facts: of `describe_plan`.
-        path: of the picture; its ending says the format.
-        title: above it.
+        facts: result of `describe_plan`.
+        path: path of the picture; its extension decides the format.
+        title: title of the picture.
 
     Raises:
         OptionError: the file cannot be written.
@@ -97,5 +97,5 @@ def _end(launch: Mapping[str, Any]) -> float:
 
 
 def _plain(text: str) -> str:
-    """Text that is drawn as it is: a dollar sign would begin a formula."""
+    """Escape dollar signs, which would begin a formula."""
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Plots as files: what can be written, and that it is written whole or not at all."""
+"""Files of plots: the check of their names, and writing them whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _KINDS = (".png", ".svg", ".pdf")
 
 
 def check_plot(path: str) -> None:
-    """Fail before the work if a plot cannot be drawn.
+    """Check before any work that a plot can be drawn.
 
     Raises:
-        OptionError: the name says no format that is known, or matplotlib is missing.
+        OptionError: the extension of the name is no known format, or matplotlib is missing.
     """
     if not path.lower().endswith(_KINDS):
         raise OptionError(f"--plot cannot write {path}; end its name in {', '.join(_KINDS)}")
@@ -30,7 +30,7 @@ def check_plot(path: str) -> None:
 
 
 def save_figure(figure: Figure, path: str) -> None:
-    """Write a figure in the format that the name says.
+    """Write a figure in the format of the name's extension.
 
     Raises:
         OptionError: the file cannot be written; nothing is left behind.

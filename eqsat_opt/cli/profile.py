@@ -42,7 +42,7 @@ def _show(
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:
-    """Show what is stored, and for which devices."""
+    """Show the number of stored kernels by backend and device."""
     check_writable(json)
     with _opened(store) as opened:
         stats = opened.stats()
@@ -82,7 +82,10 @@ def _show(
 
 
 def _kernel_text(signature: str) -> str:
-    """Operators and operand types, `!` for constants; the signature itself if it is no such."""
+    """Format a signature as operators and operand types, with `!` for constants.
+
+    A text that is no signature is returned unchanged.
+    """
     from json import loads
 
     try:
@@ -96,7 +99,7 @@ def _kernel_text(signature: str) -> str:
 
 @app.command("clear")
 def _clear(store: _Store = None, debug: a.Debug = False) -> None:
-    """Forget all measurements."""
+    """Delete all measurements."""
     with _opened(store) as opened:
         typer.echo(f"{opened.clear()} entries deleted from {opened.path}")
 

@@ -69,7 +69,7 @@ def _list(
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:
-    """List the rules of the book with what is certified of each; the filters add up."""
+    """List the rules of the book with their certificates; all given filters apply."""
     from eqsat_opt.lab.certification import LEVELS
     from eqsat_opt.proving.selection import standings
     from eqsat_opt.rules.library import FAMILIES
@@ -109,7 +109,7 @@ def _show(
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:
-    """Show equation, conditions, certificate and numerics of a rule."""
+    """Show the equation, conditions, certificate and numerics of a rule."""
     from eqsat_opt.proving.describe import certificate_text, describe
     from eqsat_opt.proving.selection import standings
     from eqsat_opt.rules.library import named_rules
@@ -134,7 +134,7 @@ def _show(
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[Executor]:
-    """A pool of fresh processes, which import the rules but not this command line."""
+    """Open a pool of fresh processes, which import the rules but not this command line."""
     from eqsat_opt.lab.certification import SerialExecutor
 
     if jobs == 1:
@@ -155,10 +155,10 @@ def _workers(jobs: int) -> Iterator[Executor]:
 
 def _prepare_worker() -> None:
     # An interrupt reaches the whole group of processes. A worker that it killed could leave the
-    # queue locked, and the others would wait forever; so workers finish their rule and end.
+    # queue locked, and the others would wait forever, so workers finish their rule before they end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
-    # Proofs make many small values and few cycles; looking for these took a fifth of the time.
+    # Proofs make many small values and few cycles. The search for cycles took a fifth of the time.
     gc.freeze()
     gc.set_threshold(1_000_000, 50, 50)
 
@@ -223,7 +223,7 @@ def _verify(
     quiet: a.Quiet = False,
     debug: a.Debug = False,
 ) -> None:
-    """Verify rules of the book again, and say what is wrong with each that fails."""
+    """Verify rules of the book again, and report what is wrong with each that fails."""
     from time import perf_counter
 
     from eqsat_opt.lab.certification import LEVELS, write_book
@@ -287,7 +287,7 @@ def _import(
     quiet: a.Quiet = False,
     debug: a.Debug = False,
 ) -> None:
-    """Print each rule of a file and what the gate says; exit code 1 if it refuses one."""
+    """Print each rule of a file with the verdict of the gate; exit code 1 if it refuses one."""
     from eqsat_opt.proving.admission import check_claims, claims_beside
     from eqsat_opt.proving.certificates.cache import keep
     from eqsat_opt.proving.certificates.certificate import certificates_beside, write_certificates
@@ -312,7 +312,7 @@ def _import(
     beside = certificates_beside(path)
     if write:
         check_writable(str(beside))
-    # A file that is written anew is not read; any other is a claim, which is compared below.
+    # With --write the file of certificates is replaced. Otherwise they are claims, compared below.
     claims = {} if write else claims_beside(beside, rules)
     claimed = max((one.level for one in claims.values()), default=1)
     outcomes = _run(rules, min(max(level or 1, claimed), 2), jobs, quiet or json == "-")
@@ -337,7 +337,11 @@ def _import(
 
 
 def _classify(path: Path, json: str | None, quiet: bool) -> None:
-    """TASO's rules are derived from ours or refuted; either way each is shown."""
+    """Derive TASO's rules from ours or refute them, and show each with its status.
+
+    Raises:
+        RuleError: a rule is not derived.
+    """
     from eqsat_opt.lab.conformance import classify
 
     with stage_progress(quiet or json == "-") as show:

@@ -1,4 +1,4 @@
-"""What `eqsat-opt rules` prints and writes."""
+"""The tables and plain values of `eqsat-opt rules`."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = [
 
 _LEVELS = ("sampled", "exact at instances", "proven for all sizes", "derived from proven rules")
 _WIDE = 110
-"""Columns from which a terminal shows the numbers of a certificate as well."""
+"""Least width of a terminal, in columns, that shows the numbers of a certificate as well."""
 _LEAST = 12
-"""Columns without which the last cell of a row would say nothing."""
+"""Least width of the last cell of a row, in columns."""
 _CERTIFIED = ("instances", "float32", "float16")
 _NUMBERS = ("level", "seconds", *_CERTIFIED)
 
 
 def print_standings(shown: Sequence[Standing]) -> None:
-    """A table of rules, the families in numbers, and what is left out."""
+    """Print a table of rules, the counts of each family, and the rules that are left out."""
     console = output_console()
     console.print(_standings_table(shown, console.width))
     console.print()
@@ -53,7 +53,7 @@ def print_standings(shown: Sequence[Standing]) -> None:
 
 
 def level_of(one: Standing) -> int | None:
-    """The level that counts: none without a valid certificate."""
+    """Return the certified level of a rule; None without a valid certificate."""
     return None if one.obstacle or one.certificate is None else one.certificate.level
 
 
@@ -70,7 +70,10 @@ def _summary(shown: Sequence[Standing]) -> str:
 
 def _last_cut(titles: Sequence[str], rows: Sequence[tuple[Sequence[str], str | None]], width: int
               ) -> Table:  # fmt: skip
-    """A table of styled rows that a narrow terminal cuts in the last column that has room."""
+    """Return a table of styled rows, cut to a width in the last column that has room.
+
+    Columns without room are left out.
+    """
     from rich.markup import escape
     from rich.table import Table
 
@@ -90,7 +93,7 @@ def _last_cut(titles: Sequence[str], rows: Sequence[tuple[Sequence[str], str | N
 
 
 def _known(certificate: Certificate | None, *, wide: bool) -> tuple[str, ...]:
-    """Instances and measured errors, where there is room for them."""
+    """Return the cells for instances and measured errors, if there is room for them."""
     if not wide:
         return ()
     if certificate is None:
@@ -132,7 +135,7 @@ def _families(shown: Sequence[Standing]) -> Table:
 
 
 def standing_json(one: Standing) -> dict[str, Any]:
-    """Rule, certificate and obstacle as plain values."""
+    """Return rule, certificate and obstacle as plain values."""
     rule = one.rule
     return {
         "name": rule.name,
@@ -150,7 +153,7 @@ def standing_json(one: Standing) -> dict[str, Any]:
 def outcomes_json(
     outcomes: Sequence[Outcome], taken: float, written: Sequence[str]
 ) -> dict[str, Any]:
-    """What verification found, as plain values."""
+    """Return the outcomes of verification as plain values."""
     return {
         "rules": [
             {
@@ -175,7 +178,7 @@ def _code(one: Outcome) -> str | None:
 
 
 def print_outcomes(outcomes: Sequence[Outcome], taken: float, written: Sequence[str]) -> None:
-    """A table of what each rule earned, and the counterexamples of those refused."""
+    """Print a table of the certificates that rules earned, and counterexamples of refused rules."""
     console = output_console()
     wide = console.width >= _WIDE
     rows = []
@@ -222,7 +225,7 @@ def _print_refused(outcomes: Sequence[Outcome]) -> None:
 
 
 def print_imported(outcomes: Sequence[Outcome]) -> None:
-    """Each rule with the verdict of the gate."""
+    """Print each rule with the verdict of the gate."""
     console = output_console()
     for one in outcomes:
         console.print(f"{one.rule.name}: {one.rule}", markup=False)

@@ -53,7 +53,7 @@ def run_plan(
     ] = False,
     debug: a.Debug = False,
 ) -> None:
-    """Run a plan once."""
+    """Run a plan once on given inputs, and write its outputs."""
     check_writable(outputs, [plan, model, inputs])
     from eqsat_opt.pipeline import plans
 
@@ -87,7 +87,8 @@ def _read_arrays(path: str) -> dict[str, Any]:
     except Exception as error:  # zipfile and NumPy raise unrelated types
         if isinstance(error, OptionError):
             raise
-        # What is no archive NumPy takes for a pickle, and says how to load it unsafely.
+        # For a file that is no archive, NumPy's message recommends to load it as a pickle, which is
+        # unsafe.
         why = f": {reason(error)}" if zipfile.is_zipfile(path) else ""
         raise OptionError(f"{shown(path)} is no .npz file of numbers{why}") from error
 
@@ -99,7 +100,7 @@ def _write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
 
     try:
         with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, array in arrays.items():  # names may be those of arguments of numpy.savez
+            for name, array in arrays.items():  # numpy.savez refuses the names of its arguments
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
     except (OSError, ValueError) as error:

@@ -35,9 +35,9 @@ __all__ = [
 Progress = Callable[[str, str], None]
 
 _PIPE_WIDTH = 140
-"""Columns where the output is not a terminal: a file or a pipe has no edge to wrap at."""
+"""Width in columns of a file or a pipe, which has no edge to wrap at."""
 
-_REFRESH_HZ = 4  # the line shares the machine with what is being measured
+_REFRESH_HZ = 4  # low, as drawing disturbs measurements
 
 
 @dataclass
@@ -46,9 +46,9 @@ class Session:
 
     Attributes:
         debug: whether errors come with a traceback.
-        written: the file that is complete already, if any.
-        signal: the number of the signal that ended it, if one did.
-        command: as it was given.
+        written: the file that is already complete; empty if there is none.
+        signal: number of the signal that ended the run; 0 if none did.
+        command: the program and its arguments, as given.
     """
 
     debug: bool = False
@@ -58,12 +58,12 @@ class Session:
 
     @property
     def outcome(self) -> str:
-        """What an interrupted run leaves behind, for the message."""
+        """The state of the files after an interruption, for the message."""
         return f"{self.written} is complete" if self.written else "nothing was written"
 
 
 def output_console(*, stderr: bool = False) -> Console:
-    """The console of standard output, or of standard error where the output is taken."""
+    """Return the console of standard output, or of standard error if a result is written to it."""
     from eqsat_opt.cli.console import SafeConsole
 
     console = SafeConsole(stderr=stderr)
@@ -73,7 +73,7 @@ def output_console(*, stderr: bool = False) -> Console:
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
-    """Print important warnings, on standard error where there are no tables."""
+    """Print warnings on standard error, for commands that print no tables."""
     from eqsat_opt.cli.console import SafeConsole
 
     console = SafeConsole(stderr=True)
@@ -82,7 +82,7 @@ def print_warnings(warnings: Sequence[str]) -> None:
 
 
 def print_advice(advice: str) -> None:
-    """Print what a session option gains, on standard error where there are no tables."""
+    """Print advice on a session option on standard error, for commands that print no tables."""
     from eqsat_opt.cli.console import SafeConsole
 
     if advice:
@@ -91,14 +91,14 @@ def print_advice(advice: str) -> None:
 
 
 def print_rule_notes(*, tables: bool) -> None:
-    """Print which rules lack a valid certificate, on standard error if there are no tables."""
+    """Print notes on uncertified rules, on standard error if there are no tables."""
     from eqsat_opt.api import rule_notes
 
     print_notes(rule_notes(), tables=tables)
 
 
 def print_notes(notes: Iterable[str], *, tables: bool) -> None:
-    """Print what the user should know, on standard error if there are no tables."""
+    """Print notes for the user, on standard error if there are no tables."""
     from eqsat_opt.cli.console import SafeConsole
 
     for note in notes:
@@ -108,7 +108,7 @@ def print_notes(notes: Iterable[str], *, tables: bool) -> None:
 
 @contextmanager
 def stage_progress(quiet: bool = False) -> Iterator[Progress]:
-    """A line on standard error that names the running stage, where that is a terminal."""
+    """Show the running stage in a line on standard error, if that is a terminal."""
     from eqsat_opt.cli.console import SafeConsole
 
     console = SafeConsole(stderr=True)
@@ -136,16 +136,16 @@ def stage_progress(quiet: bool = False) -> Iterator[Progress]:
 def check_writable(
     path: str | None, files: Iterable[str | os.PathLike[str]] = (), *, noun: str = "what is read"
 ) -> None:
-    """Fail before the work if a file cannot be written.
+    """Check before any work that a file can be written.
 
     Args:
-        path: as given; `-`, which is standard output, and ``None`` always pass.
-        files: what the command reads, or writes something else to.
-        noun: what these are.
+        path: path as given; `-`, which is standard output, and ``None`` always pass.
+        files: files that the command reads, or to which it writes something else.
+        noun: noun for these files in the message.
 
     Raises:
-        OptionError: the path is an option or a folder, lies in none that may be written to, or is
-            one of those files.
+        OptionError: the path is an option or a folder, is in no writable folder, or is among
+            ``files``.
     """
     if path is None or path == "-":
         return
@@ -158,10 +158,10 @@ def check_writable(
 
 
 def make_folder(path: str) -> None:
-    """Make a folder before the work, unless it is there.
+    """Make a folder before any work, unless it exists.
 
     Raises:
-        OptionError: it cannot be made.
+        OptionError: the folder cannot be made.
     """
     if path.startswith("-"):
         raise OptionError(f"{path} is where a folder belongs; one of that name is ./{path}")
@@ -199,7 +199,7 @@ def write_text(text: str, path: str) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinities: they become null."""
+    """Replace infinities and NaN by None, as JSON does not have them."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

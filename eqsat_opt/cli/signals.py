@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does, with all clean-up."""
+"""Signal handlers: SIGTERM and SIGHUP end a command as Ctrl-C does, with all clean-up."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from eqsat_opt.common.files import remove_unfinished
 __all__ = ["ended_by", "ending_signals"]
 
 _GRACE_S = 5.0
-"""How long the way out may take: a library may be deep in a computation, or swallow an error."""
+"""Seconds for clean-up, after which the process ends: a library may block, or swallow an error."""
 
 _DONE = b"\0"
 
 
 @contextmanager
 def ending_signals(session: Session, *, owns_process: bool) -> Iterator[None]:
-    """Turn signals that end a process into an interruption; ``session.signal`` says which it was.
+    """Turn signals that end a process into an interruption, and record them in the session.
 
     Args:
-        session: of this run.
-        owns_process: whether the process ends with the block, so that there is nothing to return
-            to: signals that come later end it at once.
+        session: session of this run; its ``signal`` is set.
+        owns_process: whether the process ends after the block. Signals that come later then end it
+            at once; otherwise their default handlers are restored.
     """
     numbers = [n for n in _ending() if signal.getsignal(n) is signal.SIG_DFL]
     if threading.current_thread() is not threading.main_thread() or not numbers:
@@ -38,10 +38,10 @@ def ending_signals(session: Session, *, owns_process: bool) -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if session.signal:
-            return  # on the way out already
+            return  # the command is ending already
         session.signal = number
         handler: Any = signal.getsignal(signal.SIGINT)
-        if not callable(handler):  # in the background shells have Ctrl-C ignored
+        if not callable(handler):  # shells ignore Ctrl-C for background jobs
             raise KeyboardInterrupt
         handler(signal.SIGINT, frame)
 
@@ -97,5 +97,5 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def ended_by(number: int) -> str:
-    """The message for a run that a signal ended."""
+    """Return the message for a run that a signal ended."""
     return f"ended by {signal.Signals(number).name}"

@@ -27,7 +27,7 @@ app.callback(invoke_without_command=True)(a.show_help)
 
 @app.command("list")
 def _list(json: a.Json = None, debug: a.Debug = False) -> None:
-    """List the models; to other commands each is `zoo:NAME`, `zoo:NAME@tiny` or `zoo:NAME@n=4`."""
+    """List the models; other commands take `zoo:NAME`, `zoo:NAME@tiny` or `zoo:NAME@n=4`."""
     from eqsat_opt.lab import zoo
 
     models = [zoo.describe(name) for name in zoo.names()]

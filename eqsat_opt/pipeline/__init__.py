@@ -1,3 +1,3 @@
-"""The main job: what the user asks for, and one module for each stage and each form of a result."""
+"""The main job: the user's options, its stages, and the forms of its result."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Where a result goes: checks before the work begins, and the writing after it."""
+"""The destination of a result: checks before the work begins, and writing after it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Destination:
 
     Attributes:
         output: a path, or a binary stream.
-        source: the file that the model comes from, if it comes from one.
+        source: the file that the model comes from; ``None`` for a model in memory.
         overwrite: whether that file may be replaced.
     """
 
@@ -44,17 +44,20 @@ class Destination:
 
     @property
     def earlier(self) -> str | None:
-        """The file that the result will replace; ``None`` where that is the model itself."""
+        """The file of an earlier result, which this one replaces; ``None`` if there is none.
+
+        The file of the model itself does not count.
+        """
         if not isinstance(self.output, str | os.PathLike) or self._is_source():
             return None
         return os.fspath(self.output) if os.path.exists(self.output) else None
 
     def prepare(self) -> None:
-        """Refuse what is known to fail, and remove what killed runs left there.
+        """Refuse outputs that are known to fail, and remove files that killed runs left there.
 
         Raises:
             ModelError: the file cannot be written.
-            OptionError: it is the model itself, or no binary stream.
+            OptionError: the output is the model itself, or neither a path nor a binary stream.
         """
         if not isinstance(self.output, str | os.PathLike):
             is_text = isinstance(self.output, io.TextIOBase)
@@ -71,10 +74,10 @@ class Destination:
         remove_abandoned(self.output)
 
     def check_for(self, model: onnx_ir.Model) -> None:
-        """Refuse what is known to fail once the model is loaded.
+        """Refuse a loaded model that the output cannot hold.
 
         Raises:
-            ModelError: its data do not fit the place.
+            ModelError: the output cannot hold its data.
         """
         if isinstance(self.output, str | os.PathLike):
             if why := target_obstacle(model, self.output):
@@ -90,13 +93,13 @@ class Destination:
 
         Args:
             model: the result.
-            given: what was optimised.
+            given: the model that was optimised.
 
         Returns:
-            What the user should know, as sentences.
+            Notes for the user, as sentences.
 
         Raises:
-            ModelError: it cannot be written.
+            ModelError: the model cannot be written.
         """
         left_out = given.meta.get(LEFT_OUT)
         notes = (f"not written: {left_out}",) if left_out else ()
@@ -119,7 +122,7 @@ class Destination:
         """Write a model that holds all its data, whole or not at all.
 
         Raises:
-            ModelError: it cannot be written.
+            ModelError: the model cannot be written.
         """
         assert isinstance(self.output, str | os.PathLike)
         write_whole(self.output, model.SerializeToString(deterministic=True), ModelError)

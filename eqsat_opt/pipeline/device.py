@@ -1,4 +1,4 @@
-"""The device that a result is for where that is not this machine, and its prices."""
+"""A target device other than this machine, and its prices."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Device", "device_of", "device_pricer"]
 
 @dataclass(frozen=True)
 class Device:
-    """A device that need not be here.
+    """A target device, which need not be part of this machine.
 
     Attributes:
-        name: as the user wrote it: of a profile, or a path.
+        name: name of its profile or path of a file, as the user wrote it.
         profile: its figures.
         recorded: prices of kernels that were measured on it; ``None`` if there are none.
     """
@@ -44,14 +44,14 @@ def device_pricer(
     """Return the prices of a device: measured ones where they are known for the precision.
 
     Args:
-        device: that runs the result.
-        energy: the user's model; that of the profile where it is ``None``.
-        precision: in which the device multiplies.
+        device: the device that runs the result.
+        energy: the user's energy model; ``None`` for the model of the profile.
+        precision: precision in which the device multiplies.
 
     Raises:
         OptionError: the model of energy does not fit.
     """
-    # These load what knows the kernels of other devices.
+    # Imported late: only targets other than this machine need backends of other devices.
     from eqsat_opt.cost.on_device import MeasuredPricer, is_measured_gpu
     from eqsat_opt.runtime.backends.gpu import device_backend
 

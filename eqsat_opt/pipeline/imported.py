@@ -22,13 +22,16 @@ __all__ = [
 
 
 def normalised(imported: Graph, request: Request) -> Graph:
-    """Return the graph in normal form, in float16 where that is asked for."""
+    """Return the graph in normal form, in float16 if the request has that precision."""
     clean = normalise(imported, numerics=request.numerics)
     return in_half(clean) if request.precision is Precision.FP16 else clean
 
 
 def import_graph(model: onnx_ir.Model, request: Request, faults: Faults) -> tuple[Graph, Graph]:
-    """The graph of a model, and its normal form, in which no If has a constant condition."""
+    """Return the graph of a model and its normal form, in which no If has a constant condition.
+
+    Each condition that normalisation folds is given to another import, which takes its branch.
+    """
     conditions: dict[str, bool] = {}
     while True:
         imported = import_model(model, exact=request.exact, conditions=conditions)

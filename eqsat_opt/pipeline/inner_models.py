@@ -1,7 +1,7 @@
 """Bodies of If, Loop and Scan, each optimised as a model of its own before the graph around them.
 
-What becomes of one is decided by a check and a race of its own; a body that fails, or for which
-there is no time, stays as it came. The check and the race of the whole model judge the sum.
+Each new body has to pass a check and win a race of its own. A body that fails, or for which there
+is no time, stays unchanged. The check and the race of the whole model judge all bodies together.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ __all__ = ["Bodies", "Improve", "with_better_bodies"]
 Shapes = Mapping[str, tuple[int, ...]]
 
 Improve = Callable[[onnx_ir.Model, str, Shapes, Deadline], onnx_ir.Model | None]
-"""Gives a better model of the same interface in time, or ``None``; its arguments are a model, its
-name, shapes of inputs that are not symbolic after all, and the deadline."""
+"""A function that returns a better model of the same interface, or ``None``; its arguments are a
+model, its name, shapes of inputs whose sizes are known, and the deadline."""
 
 _FEWEST = 3
-"""Known operators of a body below which there is nothing to find."""
+"""Least number of known operators in a body; in a smaller one there is nothing to find."""
 
 _LEAST_S = 0.3
-"""In which no model is loaded, searched, checked and raced."""
+"""Least seconds for a body; in less time no model is loaded, searched, checked and raced."""
 
 _SHARE = 0.5
-"""What bodies get of the time that their number of operators is worth: the whole model is searched,
-checked and raced after them."""
+"""Factor on the share of the time that a body's number of operators is worth, as the whole model is
+searched, checked and raced after its bodies."""
 
 
 @dataclass(frozen=True)
 class Bodies:
-    """What became of the bodies of a graph.
+    """The result of optimising the bodies of a graph.
 
     Attributes:
-        graph: with better ones.
-        better: names of those that are better now.
-        late: names of those for which there was no time.
+        graph: the graph with better bodies.
+        better: names of the bodies that were replaced.
+        late: names of the bodies for which there was no time.
     """
 
     graph: Graph
@@ -59,14 +59,14 @@ def with_better_bodies(
     *,
     exact: bool = False,
 ) -> Bodies:
-    """A graph whose bodies are optimised where that gains; what is found in time.
+    """Optimise the bodies of a graph, and replace those that gain.
 
     Args:
-        graph: in normal form; it is not changed.
+        graph: a graph in normal form; it is not changed.
         improve: optimises one model.
         given: sizes of symbolic dimensions that the user gave.
-        deadline: of all of them and of what is done with the graph after that. Each gets a share by
-            its number of operators.
+        deadline: end of the time for all bodies and for the work on the graph after them. Each body
+            gets a share by its number of operators.
         exact: whether every bit counts.
     """
     bodies = bodies_in(graph, exact=exact)
@@ -97,7 +97,7 @@ def with_better_bodies(
 
 
 def _shapes(body: Graph, given: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Shapes of the inputs of a body whose sizes all follow from what the user gave."""
+    """Return the shapes of those inputs of a body whose sizes all follow from given ones."""
     found = {}
     for name in body.inputs:
         type_ = body.types[name]

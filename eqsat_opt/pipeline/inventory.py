@@ -1,4 +1,7 @@
-"""What can run a model on this machine, and why not: one line for each, none of them an error."""
+"""An inventory of this machine: what can run a model here, and what is missing.
+
+A missing item is no error, but a line with the reason.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ _VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that may run here.
+    """One line of the inventory: the processor, a runtime, our kernels or the prices.
 
     Attributes:
-        name: what it is called.
-        text: what is known of it, or why it is missing.
-        is_here: whether it can be used.
-        facts: the same as values.
+        name: title of the line.
+        text: description of the item, or why it is missing.
+        is_here: whether the item can be used.
+        facts: the same information as values.
     """
 
     name: str
@@ -37,15 +40,15 @@ class Item:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON values."""
+        """Return all fields as JSON values."""
         return asdict(self)
 
 
 def inventory(store: str | None = None) -> tuple[Item, ...]:
-    """All that may run here, the processor first.
+    """Return all items that may run here, the processor first.
 
     Args:
-        store: path of the profile store, if not the user's own.
+        store: path of the profile store; ``None`` for the user's own.
     """
     return (_processor(), *_runtimes(), _prices(store))
 
@@ -68,7 +71,7 @@ def _runtimes() -> Iterator[Item]:
                 continue
             facts = dict(runtime.facts())
             yield Item(title, ", ".join(map(str, facts.values())), facts=facts)
-        except Exception as error:  # whatever goes wrong in somebody else's package
+        except Exception as error:  # another package may raise anything
             yield Item(title, f"cannot be loaded: {error}", is_here=False)
         if name == "ort":
             yield _kernels()

@@ -1,4 +1,4 @@
-"""Notes on a result: what limits it, what was not searched, and what it rests on."""
+"""Notes on a result: parts that were not searched, and assumptions that it rests on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ def unlimited(verdict: Verdict, breaks: str) -> Iterator[str]:
 
 
 def caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
-    """Yield a note for each part of the objective that is unproven or not kept."""
+    """Yield a note for each part of the objective for which lower bounds of prices prove nothing.
+
+    A ratio is not bounded by lower bounds of its denominator, and a limit that is kept by lower
+    bounds may be broken.
+    """
     unmeasured = found.proposal.choice.unmeasured
     below = objective.denominator if isinstance(objective, Ratio) else {}
     for metric in {TIME, ENERGY} & below.keys():
@@ -65,7 +69,7 @@ def caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
 
 
 def unrecorded(pricer: AnyPricer, found: Found) -> Iterator[str]:
-    """How many kernels of the answer have no recorded price, and how to record them."""
+    """Yield a note on kernels of the result without a recorded price, and how to record them."""
     choice = found.proposal.choice
     if isinstance(pricer, RecordedPricer) and choice.unmeasured:
         device = pricer.device
@@ -84,7 +88,7 @@ _IN_LESS = {
 
 
 def in_less(request: Request) -> Iterator[str]:
-    """Yield the note that results of another precision do not compete."""
+    """Yield a note that times of a lower precision compare only with times of the same one."""
     text = _IN_LESS.get(request.precision)
     if text is not None:
         yield (
@@ -94,7 +98,7 @@ def in_less(request: Request) -> Iterator[str]:
 
 
 def class_of(request: Request) -> str:
-    """Return the key of the options under which an earlier result may compete."""
+    """Return the class of results among which an earlier one may compete: numerics, precision."""
     name = request.numerics.name.lower()
     if request.precision is Precision.STRICT:
         return name
@@ -102,7 +106,7 @@ def class_of(request: Request) -> str:
 
 
 def kept_open(graph: Graph) -> Iterator[str]:
-    """Yield the note that weights which are inputs too cannot be folded."""
+    """Yield a note that initializers which are also inputs are not folded."""
     if graph.parameters:
         yield (
             f"initializers that are inputs too, such as {min(graph.parameters)!r}, are not folded, "

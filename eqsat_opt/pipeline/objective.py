@@ -1,4 +1,4 @@
-"""Questions about an objective that decide how a search and a race go."""
+"""Properties of an objective that decide on measuring and racing."""
 
 from __future__ import annotations
 
@@ -16,24 +16,28 @@ __all__ = [
 
 
 def ties_broken(objective: AnyObjective) -> AnyObjective:
-    """The same; a sum without time prefers, among graphs that cost the same, fewer launches."""
+    """Return the objective, with ties of a sum broken by tiny weights of launches and bytes.
+
+    A sum that weighs time or energy has no such ties and is returned unchanged, as are products and
+    ratios.
+    """
     if not isinstance(objective, Objective) or objective.weighs(TIME):
         return objective
     return replace(objective, weights=with_ties_broken(objective.weights))
 
 
 def is_measured(objective: AnyObjective) -> bool:
-    """Whether measuring kernels tells something that it is about."""
+    """Return whether the objective uses a metric that is measured: time or energy."""
     return objective.uses(TIME) or objective.uses(ENERGY)
 
 
 def is_by_clock(objective: AnyObjective) -> bool:
-    """Whether a race can judge: only a sum with time in it has the clock for a measure."""
+    """Return whether a race can decide: only for a sum with time in it."""
     return isinstance(objective, Objective) and objective.weights.get(TIME, 0.0) > 0
 
 
 def is_time_alone(objective: AnyObjective) -> bool:
-    """Whether time alone is minimised, without limits."""
+    """Return whether time alone is minimised, without limits."""
     return (
         isinstance(objective, Objective)
         and not objective.is_limited

@@ -1,6 +1,6 @@
-"""The main job, stage by stage: load, search, check, race, and what is to be written.
+"""The main job, stage by stage: load a model, search, check, race, and prepare the result.
 
-Each stage is a function of a lower room; this module puts them in order under one deadline.
+The stages are implemented in other packages; this module runs them in order under one deadline.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ AnyModel = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
 
 
 TUNING, PLANNING = "tune", "plan"
-"""The stages of further forms; what was to be written beside them is written before."""
+"""Stages of further forms of the result; the portable result is written before they begin."""
 
 
 def optimise(
@@ -93,22 +93,22 @@ def optimise(
 ) -> Outcome:
     """Search for a better model, check it and race it; nothing is written.
 
-    What fails for a reason of ours costs its stage: the original is the result where nothing else
-    is known to be right.
+    An internal error costs only the stage that raised it: where no other model is known to be
+    right, the original is the result.
 
     Args:
         given: the model; it is never changed.
-        name: of the model, for the report.
-        request: what the user chose.
-        stages: times the stages, those before this one too, and reports the current one.
-        deadline: of everything but writing.
-        destination: where the result will be written, and where an earlier one may lie.
-        tuned: where the tuned form will be written.
+        name: name of the model, for the report.
+        request: the user's choices.
+        stages: times the stages, including those before this function, and reports the current one.
+        deadline: end of all work but writing.
+        destination: destination of the result, which may hold an earlier one.
+        tuned: destination of the tuned form.
         faults: collects internal errors; its warnings go into the report.
 
     Raises:
         ModelError, CheckFailed: see :func:`eqsat_opt.api.run`.
-        InternalError: a stage failed for a reason of ours, and the user is strict.
+        InternalError: a stage failed by an internal error, and the user is strict.
     """
     with stages("load"):
         model = load_model(given)
@@ -146,7 +146,7 @@ def _untouched(
     stages: Stages,
     faults: Faults,
 ) -> Outcome:
-    """The original, where a stage failed without which there is no result."""
+    """Return the original as the result, after a stage failed that every other result needs."""
     report = unsearched_report(name, model, stages.seconds, request, why="nothing was found")
     return Outcome(model, None, replace(report, warnings=faults.warnings), None)
 
@@ -163,7 +163,7 @@ def _optimised(
     faults: Faults,
     untouched: Callable[[], Outcome],
 ) -> Outcome:
-    """Search, check and race a model that is read, and report on it."""
+    """Search, check and race a model that is loaded, and report on the result."""
     with ExitStack() as stack:
         with stages("load"):
             staging = stack.enter_context(Staging(model, given))
@@ -188,7 +188,7 @@ def _optimised(
                 report = unsearched_report(name, model, stages.seconds, request, why=tried.failure)
                 return Outcome(model, None, report, None)
         bulk_s = estimate_bulk_s(constant_bytes(model), stages.seconds["load"])
-        deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
+        deadline = deadline.before(bulk_s)  # writing the result takes that long
         plain = clean
         with stages("bodies"):
             bodies = faults.contain(
@@ -199,7 +199,8 @@ def _optimised(
             ) or Bodies(plain)
             clean = bodies.graph
         search = search_options(request, sizes[0].all, deadline)
-        if search.counts_weights:  # of the file as it came, where much is not folded yet
+        # The bytes of weights are those of the file as given, where many constants are not folded.
+        if search.counts_weights:
             clean, plain = (unfolded(one, least=True) for one in (clean, plain))
             search = replace(search, told={WEIGHT_BYTES: float(constant_bytes(model))})
         if search.deadline.left_s < NODE_S * len(clean.nodes):
@@ -235,11 +236,11 @@ def _optimised(
         if found is None:
             return untouched()
         if bodies.better and not any(True for _ in found.sound):
-            job = replace(job, clean=plain)  # who knows whether it is a body that is wrong
+            job = replace(job, clean=plain)  # a new body may be wrong
             again, further = find_candidates(job, request.rules, deadline)
             found, warnings = again or found, (*warnings, *further)
         breaks = found.proposal.choice.original_breaks
-        if breaks:  # the clock cannot speak for an original that may not stay
+        if breaks:  # an original that breaks a limit must not win by its time
             terms = replace(terms, by_cost=True)
             job = replace(job, terms=terms)
         stages.seconds.update(found.stages_s)
@@ -249,7 +250,7 @@ def _optimised(
             partial(_joined, job, found, destination, model, origin=origin, stages=stages),
             "the earlier result does not take part",
         ) or Joined(found)
-        clear()  # what the sandbox holds would only lie in the way of those that race
+        clear()  # memory that the sandbox holds would disturb the race
         contest = faults.contain(
             "race", partial(_contest, job, joined, stages, bodies), _STAYS
         ) or Contest(unraced(ORIGINAL))
@@ -329,10 +330,10 @@ def _with_bodies(
     deadline: Deadline,
     faults: Faults,
 ) -> Bodies:
-    """The graph with the bodies of its operators optimised as models of their own.
+    """Optimise the bodies of operators as models of their own.
 
-    Limits speak of a whole model, and a quotient of a whole model is none of its parts: there
-    bodies stay.
+    Bodies stay unchanged under limits, which hold for a whole model, and under a product or a
+    ratio, whose value for a model does not follow from its parts.
     """
     objective = request.objective
     if not isinstance(objective, Objective) or objective.is_limited:
@@ -357,7 +358,7 @@ def _with_bodies(
 def _with_body_flops(
     report: Report, before: Graph, after: Graph, sizes: Sizes, faults: Faults
 ) -> Report:
-    """The report with what bodies compute beside what the graph around them does."""
+    """Return the report with the FLOPs of bodies added to those of the graph around them."""
 
     def with_bodies(metrics: Mapping[str, float], graph: Graph) -> dict[str, float]:
         if _FLOPS not in metrics:
@@ -378,7 +379,7 @@ def _with_body_flops(
 
 
 _FLOPS = "flops"
-"""The metric of operations, which bodies have too."""
+"""The metric that is also counted in bodies."""
 
 _BODIES_STAY = "bodies of operators stay as they came"
 
@@ -394,7 +395,11 @@ def _late(bodies: Bodies) -> Iterator[str]:
 
 
 def _require_sizes(request: Request, sizes: Sizes) -> None:
-    """Check that a plan has all its sizes."""
+    """Raise an error if a plan is requested and a size is not given.
+
+    Raises:
+        OptionError: a size is assumed.
+    """
     if request.plan is not None and sizes.assumed:
         name = axis_name(min(sizes.assumed))
         raise OptionError(
@@ -414,9 +419,9 @@ def _joined(
     origin: Callable[[], str],
     stages: Stages,
 ) -> Joined:
-    """Join what was found with the earlier result at its place, if there will be a race."""
+    """Add the earlier result at the destination to the candidates, if there will be a race."""
     place = None if destination is None else destination.earlier
-    # Nothing tells whether the earlier result keeps the limits.
+    # Whether the earlier result keeps the limits is not known.
     is_limited = job.search.objective.is_limited
     if place is None or not job.terms.race_s or job.terms.by_cost or is_limited:
         return Joined(found)
@@ -427,7 +432,7 @@ def _joined(
 
 
 def _contest(job: Job, joined: Joined, stages: Stages, bodies: Bodies) -> Contest:
-    """Race what may be returned, if anything was to be run."""
+    """Race the candidates that may be returned; without a race the cheapest of them wins."""
     found = joined.found
     if found.examined is None:
         return Contest(unraced(next(found.sound, ORIGINAL)))
@@ -438,13 +443,17 @@ def _contest(job: Job, joined: Joined, stages: Stages, bodies: Bodies) -> Contes
             job.clean,
             found.examined,
             terms=job.terms,
-            # A race of the whole model runs one branch of several; others have won their own.
+            # A race of the whole model may run only some of the bodies, but every new body has
+            # won a race of its own.
             incumbent=joined.incumbent or (next(found.sound, "") if bodies.better else ""),
         )
 
 
 def _passing_share(coverage: Coverage, job: Job, joined: Joined, request: Request) -> float | None:
-    """The share of the time of what passes through, where kernels are measured and models run."""
+    """Return the share of the original's time in operators that pass through the search unchanged.
+
+    ``None`` where it is not measured: without measured kernels, or without runs of the original.
+    """
     examined = joined.found.examined
     if not coverage.n_passing:
         return 0.0
@@ -461,7 +470,10 @@ def _passing_share(coverage: Coverage, job: Job, joined: Joined, request: Reques
 
 
 def _with_settings(original: onnx_ir.Model, found: Found, verdict: Verdict) -> onnx_ir.Model | None:
-    """The model of the verdict, which tells the level that it asks for; ``None`` if it stays."""
+    """Return the winning model, with the level that the verdict demands in its metadata.
+
+    ``None`` if the original stays as it is.
+    """
     chosen = None if verdict.winner == ORIGINAL else found.exported[verdict.winner]
     if verdict.level:
         chosen = original.clone() if chosen is None else chosen

@@ -1,4 +1,4 @@
-"""What a user may choose."""
+"""The options of a user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eqsat_opt.errors import OptionError
 __all__ = ["HOST", "Effort", "Options", "chosen_options"]
 
 HOST = "cpu"
-"""The target that runs here."""
+"""Name of the target that is this machine's processor."""
 
 _NUMERICS = tuple(one.name.lower() for one in Numerics)
 
@@ -26,7 +26,7 @@ Effort = Literal["quick", "normal", "max"]
 
 @dataclass(frozen=True)
 class _Defaults:
-    """What an effort stands for; the fields are explained in :class:`Options`."""
+    """The defaults that an effort sets; the fields are explained in :class:`Options`."""
 
     budget_s: float
     measure: bool
@@ -42,20 +42,20 @@ _EFFORTS: Mapping[str, _Defaults] = {
     "max": _Defaults(300.0, measure=True, check=3, race=True, alternatives=2, gap=0.0),
 }
 _STREAMS = 128
-"""No device runs more kernels side by side."""
+"""Largest number of streams; no device runs more kernels concurrently."""
 
 _THREADS_PER_CORE = 16
-"""More make a session's start take seconds, and can only be a slip."""
+"""Largest number of threads per usable core; with more a session takes seconds to start."""
 
 _PLAN_ONLY = ("native", "generated", "numpy", "openvino")
-"""Backends whose kernels stand in plans and in no model."""
+"""Backends whose kernels can be in plans, but in no model."""
 
 _BY_EFFORT: Any = None
-"""Default of the fields that the effort decides; gone once the options are made."""
+"""Placeholder in fields whose default depends on the effort; replaced in `__post_init__`."""
 
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...] | int]
-"""Input name to shape, or symbolic dimension to size."""
+"""A mapping from input name to shape, or from symbolic dimension to size."""
 
 
 def _usable_cores() -> int:
@@ -125,7 +125,11 @@ def _aim(name: str, value: object) -> str | dict[str, float]:
 
 
 def _shapes(value: object) -> Shapes | tuple[Shapes, ...]:
-    """One set of sizes, or several."""
+    """Convert an option to one set of sizes or several.
+
+    Raises:
+        OptionError: it is neither a mapping nor a sequence of mappings, or a size is no count.
+    """
     if isinstance(value, Mapping | None):
         return _shape_set(value or {})
     if isinstance(value, Sequence) and all(isinstance(one, Mapping) for one in value):
@@ -158,39 +162,40 @@ _KINDS: Mapping[str, Callable[[str, object], Any]] = {
     "str | None": lambda name, value: None if value is None else _path(name, value),
     "tuple[str, ...]": _paths,
 }
-"""How a value of a field's type is taken, by the type as it is written."""
+"""Converters of the values of fields, by the type that the field has in the source text."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to optimise; every field has a sensible default.
+    """Options of an optimisation; every field has a sensible default.
 
     Attributes:
-        objective: what to minimise: a metric (of :data:`eqsat_opt.cost.METRICS`: ``time`` in µs,
-            ``bytes`` and others), a weighted sum such as ``time+1e-6*flops``, with a critical path
-            such as ``time+0.25*critical_path(time)``, a product such as ``time*bytes``, or a ratio
-            such as ``bytes/flops``; or the weights of a sum, by metric. Where it is a sum with time
-            in it, the race decides; otherwise the predicted cost does.
-        limits: what the result has to keep, as predicted: totals (``bytes<=1e9``), the critical
-            path (``critical_path(time)<=500``), or one kernel (``max(bytes)<=1e6``).
+        objective: the objective to minimise: a metric (of :data:`eqsat_opt.cost.METRICS`: ``time``
+            in µs, ``bytes`` and others), a weighted sum such as ``time+1e-6*flops``, with a
+            critical path such as ``time+0.25*critical_path(time)``, a product such as
+            ``time*bytes``, or a ratio such as ``bytes/flops``; or the weights of a sum, by metric.
+            For a sum with time in it the race decides, otherwise the predicted cost.
+        limits: limits that the result has to keep, as predicted: on totals (``bytes<=1e9``), on the
+            critical path (``critical_path(time)<=500``), or on each kernel (``max(bytes)<=1e6``).
         target: ``cpu``, where kernels are measured and results raced; or a device that need not be
-            here: the name of a profile, or a file with one. Its prices are analytic, and nothing is
-            raced: the cheapest graph is written, and with ``plan`` planned for it.
+            part of this machine: the name of a profile, or a file with one. Its prices are
+            analytic, and nothing is raced: the cheapest graph is written, and with ``plan`` planned
+            for it.
         rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
             comma separated.
-        numerics: how far results may move: ``bitexact``, ``reassociate``, ``refactor`` or
-            ``relaxed``.
+        numerics: class of allowed differences in results: ``bitexact``, ``reassociate``,
+            ``refactor`` or ``relaxed``.
         effort: how much time to spend, as defaults of ``budget_s``, ``measure``, ``check``,
             ``race``, ``alternatives`` and ``gap``, which may each be given as well. ``quick`` (2 s)
-            never measures a kernel; ``normal`` (30 s) measures, and searches no further than a race
-            could tell; ``max`` (300 s) spends what is left on proofs.
-        budget_s: seconds for everything from loading to writing. What cannot be stopped (loading,
-            one run of the model, writing) may exceed it.
+            never measures a kernel; ``normal`` (30 s) measures, and searches until a further gain
+            would be too small for a race to show; ``max`` (300 s) spends the time left on proofs.
+        budget_s: seconds for everything from loading to writing. Steps that cannot be stopped
+            (loading, one run of the model, writing) may exceed it.
         shapes: input name to shape, or symbolic dimension to size, for models with symbolic shapes;
             or several such mappings, one for each set of sizes. Prices are those of the first set;
-            a win must hold on every set. Sizes that nobody gives are assumed, and reported.
+            a win must hold on every set. Sizes that are not given are assumed, and reported.
         fixed: symbolic dimension to size, or input to shape: sizes that become literals of the
-            written model's interface, and from which whatever follows is folded.
+            written model's interface. All values that follow from them are folded.
         threads: threads per session; 0 means all usable cores.
         nodes: limit on e-nodes.
         measure: whether kernels may be measured; otherwise the analytic bound prices them.
@@ -200,38 +205,39 @@ class Options:
         strict: whether a candidate that fails the check is an error; otherwise it is dropped with a
             warning, and the next one is tried.
         race: whether original and candidates run against each other at the end.
-        alternatives: further candidates that join the race.
-        gap: where the best graph is known to this share of its cost, the clock of the proof stops:
-            prices are good to some percent, and a race cannot tell less than 3 %.
+        alternatives: number of further candidates that join the race.
+        gap: relative gap between the best graph and its bound at which the proof of optimality
+            stops: prices are accurate to some percent, and a race shows no difference below 3 %.
         deadline_s: hard limit on saturation, kept by a child process; 0 means only the soft limits.
-        seed: of random inputs, search and running order. The same seed, options and store give
-            the same bytes, unless a time limit strikes or the race decides otherwise. What the
-            extraction chooses comes from searches limited by counts; the parallel solver, which the
-            clock ends, proves it and replaces it only where it is better by more than 0.05 %.
+        seed: seed of random inputs, search and running order. The same seed, options and store give
+            the same bytes, unless a time limit strikes or the race decides otherwise. The
+            extraction chooses a graph by searches that are limited by counts. The parallel solver,
+            which is limited by time, proves this choice, and replaces it only by a graph that is
+            better by more than 0.05 %.
         store: path of the profile store; ``None`` is the user's, an empty string keeps nothing.
         custom_ops: libraries of operators of your own, which every session loads.
-        backends: whose kernels may be chosen: ``ort``, which runs everything, and the names of
-            further ones that are installed. With a plan also ``native``, ``generated``,
-            ``numpy`` and ``openvino``, which stand in the plan only.
-        plan: file for a plan of the result: who runs which kernel, in which memory and order, for
-            the first set of sizes; ``None`` makes none. Only `optimize` makes it.
+        backends: backends whose kernels may be chosen: ``ort``, which runs everything, and the
+            names of further ones that are installed. With a plan also ``native``, ``generated``,
+            ``numpy`` and ``openvino``, whose kernels are in the plan only.
+        plan: file for a plan of the result: the backend, memory and order of its kernels, for the
+            first set of sizes; ``None`` makes none. Only `optimize` makes it.
         tuned: file for the form of the result that runs fastest on this machine, with kernels of
-            our own, settings of onnxruntime or another runtime; ``None`` makes none. The portable
-            result is written there where it gains nothing. Only `optimize` makes it.
-        runtimes: what may run the tuned form: ``ort``, which is always among them, ``openvino``,
-            and the names of further ones; ``None`` is all that are installed.
-        max_error: how far the outputs of the tuned form may be from those of the original, as a
-            share of the maximum of each; 0 allows no kernel that rounds otherwise.
+            our own, settings of onnxruntime or another runtime; ``None`` makes none. If no such
+            form gains, the portable result is written there. Only `optimize` makes it.
+        runtimes: runtimes that may run the tuned form: ``ort``, which always may, ``openvino``, and
+            the names of further ones; ``None`` is all that are installed.
+        max_error: largest difference between the outputs of the tuned form and of the original, as
+            a share of the maximum of each output; 0 allows no kernel that rounds differently.
         energy_model: file with a model of energy (``static_w``, ``pj_per_flop`` by precision,
             ``pj_per_byte``, ``source``, and by algorithm ``of_algorithm``), which prices energy in
             place of a meter or of a profile.
-        streams: on which kernels could run side by side. With several, the report tells the
-            longest chain of kernels and the simulated end of a schedule; a session of onnxruntime
-            runs one kernel after another all the same.
-        precision: of a GPU that is the target: ``strict-fp32``; ``tf32``, in which libraries may
-            round the factors of products and convolutions; ``fp16``, in which the result computes
-            in float16 what it can, between inputs and outputs of the same types. Graphs and plans
-            of different ones compete nowhere.
+        streams: number of streams on which kernels could run concurrently. With several, the report
+            has the longest chain of kernels and the simulated end of a schedule; a session of
+            onnxruntime runs one kernel after another all the same.
+        precision: precision of a target that is a GPU: ``strict-fp32``; ``tf32``, in which
+            libraries may round the factors of products and convolutions; ``fp16``, in which the
+            result computes in float16 wherever it can, between inputs and outputs of the same
+            types. Results and plans of different precisions never compete.
 
     Raises:
         OptionError: a value has the wrong type or no meaning. Numbers of NumPy are numbers.
@@ -358,18 +364,18 @@ class Options:
 
     @property
     def portable_backends(self) -> tuple[str, ...]:
-        """Those whose kernels may stand in a model; ``ort`` first."""
+        """Backends whose kernels may be in a model; ``ort`` first."""
         left_out = _PLAN_ONLY if self.plan is not None else ()
         return ("ort", *(name for name in self.backends if name not in ("ort", *left_out)))
 
     @property
     def shape_sets(self) -> tuple[Shapes, ...]:
-        """The sets of ``shapes``, one at least."""
+        """The sets of sizes in ``shapes``, one at least."""
         return (self.shapes,) if isinstance(self.shapes, Mapping) else tuple(self.shapes)
 
 
 def chosen_options(options: Options | None, keywords: Mapping[str, Any]) -> Options:
-    """Options with some fields replaced by keywords; ``budget`` is short for ``budget_s``.
+    """Return options with some fields replaced by keywords; ``budget`` is short for ``budget_s``.
 
     Raises:
         OptionError: there is no such option, or its value has no meaning.

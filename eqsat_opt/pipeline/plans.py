@@ -1,4 +1,7 @@
-"""Plans for users: made of a model, loaded, described. Running one needs NumPy and its backends."""
+"""Plans for users: making, loading and describing them, and comparing their outputs.
+
+Running a plan needs only NumPy and the backends of its launches.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ _HOST = HostDevice.name
 
 
 def load_plan(plan: str | os.PathLike[str] | Plan, model: ModelLike) -> Executable:
-    """A plan that is ready to run.
+    """Load a plan, so that it is ready to run.
 
     Args:
-        plan: its file.
-        model: that it was made of: a path, serialised bytes, an ``onnx.ModelProto``, or the
-            weights by name. Only its weights are read.
+        plan: the plan, or its file.
+        model: the model that the plan was made for: a path, serialised bytes, an
+            ``onnx.ModelProto``, or the weights by name. Only its weights are read.
 
     Raises:
         PlanError: the file is no plan, is not safe to run, was made for another device, other
@@ -56,10 +59,10 @@ def load_plan(plan: str | os.PathLike[str] | Plan, model: ModelLike) -> Executab
 
 
 def _on_gpu(plan: Plan, model: ModelLike) -> Executable:
-    """A plan for a GPU, where it is the one of this machine.
+    """Load a plan for a GPU, which must be the one of this machine.
 
     Raises:
-        PlanError: it is not, or something is missing; what.
+        PlanError: it is another GPU, or a component is missing; the message names it.
     """
     profile = load_profile(plan.target)
     try:
@@ -83,19 +86,20 @@ def plan_model(
     streams: int = 1,
     target: str = _HOST,
 ) -> Plan:
-    """A plan that computes what a model does, as it stands.
+    """Make a plan of a model, to which no rule is applied.
 
     Args:
         model: a path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
-        backend: who runs it: ``ort`` as one session, ``numpy`` operator by operator, ``generated``
-            or ``native`` what they have kernels for, and ``numpy`` the rest.
+        backend: backend that runs the model: ``ort`` as one session, ``numpy`` operator by
+            operator, or ``generated`` or ``native``, with ``numpy`` for operators for which they
+            have no kernel.
         shapes: sizes of symbolic dimensions, or shapes of inputs.
-        streams: how many at most.
+        streams: largest number of streams.
         target: ``cpu``, or a device profile; a plan for another device can be shown, not run.
 
     Raises:
         OptionError: a size is not given, or there is no such backend or device.
-        PlanError: an operator, element type or constant cannot stand in a plan.
+        PlanError: an operator, element type or constant is not possible in a plan.
         ModelError: the model is not valid.
     """
     if backend not in launcher_names():
@@ -108,7 +112,7 @@ def plan_model(
     from eqsat_opt.runtime.planning.planner import make_plan
 
     loaded = load_model(model)
-    graph = normalise(import_model(loaded), numerics=Numerics.BITEXACT)  # no Identity stays
+    graph = normalise(import_model(loaded), numerics=Numerics.BITEXACT)  # removes Identity nodes
     stored = model if isinstance(model, str | os.PathLike | bytes) else model_proto(loaded)
     (sizes,) = size_sets(graph, [shapes] if shapes else [])
     return make_plan(
@@ -123,7 +127,7 @@ def plan_model(
 
 _SHARE = {"float16": 1e-2, "bfloat16": 5e-2}
 _ORDINARY_SHARE = 1e-4
-"""How far floating point results may be from the definition, as a share of their maximum."""
+"""Bounds on the error of floating point outputs, relative to their maximum, by element type."""
 
 
 def differences(
@@ -131,11 +135,11 @@ def differences(
     expected: Mapping[str, Any],
     precision: Precision = Precision.STRICT,
 ) -> list[str]:
-    """Which outputs differ from what they should be, in words.
+    """Describe the outputs that differ from their expected values, one text each.
 
-    Floating point numbers may differ by rounding: 1e-4 of the maximum of the output, 1e-2 in
-    float16 and 5e-2 in bfloat16, and under another precision than ``strict-fp32`` its own share
-    (`Precision.share`) at least. Infinities, NaN and all other types must be equal.
+    Floating point numbers may differ by rounding: by 1e-4 of the maximum of the output, 1e-2 in
+    float16 and 5e-2 in bfloat16. Under another precision than ``strict-fp32`` the bound is at least
+    that of the precision (`Precision.share`). Infinities, NaN and all other types must be equal.
     """
     result = []
     for name, want in expected.items():
@@ -160,7 +164,7 @@ def differences(
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
-    """What a plan is made of, as JSON values; times are analytic, of the profile that is named."""
+    """Describe a plan as JSON values; times are analytic, by the profile named among them."""
     profile = load_profile("xeon" if plan.target == _HOST else plan.target)
     times = profile.launch_times_us(plan.launches)
     placed, event_us = schedule_of(plan), profile.event_us.value

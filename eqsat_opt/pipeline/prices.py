@@ -1,4 +1,4 @@
-"""Prices for a search: measured here, of a device that need not be here, or of plans."""
+"""Pricers for a search: for this machine, for another target device, and for plans."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
 
 @contextmanager
 def open_pricer(request: Request, *further: str) -> Iterator[Pricer]:
-    """Prices with the user's store; without one where it cannot be used.
+    """Open prices with the user's store, or without a store where it cannot be used.
 
     Args:
-        request: what the user chose.
-        further: names of backends beside the user's.
+        request: the user's choices.
+        further: names of backends besides the user's.
     """
     store, trouble = None, ""
     try:
@@ -53,7 +53,7 @@ def open_pricer(request: Request, *further: str) -> Iterator[Pricer]:
 
 
 def energy_source(request: Request) -> str:
-    """Describe how energies are known, in words; empty where they are not.
+    """Describe the source of energies in words; empty where there is none.
 
     Raises:
         OptionError: the model of energy does not fit the target.
@@ -77,13 +77,13 @@ def target_pricer(request: Request) -> Iterator[AnyPricer]:
 def open_plan_pricer(
     request: Request, inside: Sequence[str], beside: Sequence[str], deadline: Deadline
 ) -> Iterator[PlanPricer]:
-    """Prices of what may stand in a plan, with the user's store.
+    """Open prices of kernels that may be in a plan, with the user's store.
 
     Args:
-        request: what the user chose.
-        inside: names of backends that run inside sessions, beside the user's.
-        beside: names of those that run outside of them.
-        deadline: of the search for which prices are wanted.
+        request: the user's choices.
+        inside: names of backends that run inside sessions, besides the user's.
+        beside: names of backends that run outside of sessions.
+        deadline: deadline of the search that needs the prices.
     """
     from eqsat_opt.cost.in_plans import PlanPricer  # only plans need it
 
@@ -93,4 +93,4 @@ def open_plan_pricer(
 
 
 CALIBRATION = 0.4
-"""Share of the search that measuring the device itself gets, where the store does not know it."""
+"""Share of the time of a search that calibration to the device gets, unless the store has it."""

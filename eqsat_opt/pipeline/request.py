@@ -1,4 +1,4 @@
-"""The request: what the user chose, resolved once, as every stage of the main job reads it.
+"""The request: the user's options in resolved form, which every stage of the main job reads.
 
 :class:`~eqsat_opt.pipeline.options.Options` hold texts and names as they were given. Here they
 become an objective, rules, a class of numerics, a device; an option without a meaning is refused
@@ -32,15 +32,15 @@ __all__ = ["Request", "request_of"]
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that the user chose, with a meaning.
+    """The user's choices in resolved form.
 
     Attributes:
-        objective: what to minimise under which limits; peaks are caps of kernels.
-        rules: that may be applied, each of the class ``numerics`` or a stricter one.
+        objective: the objective to minimise, with its limits; peaks are caps of kernels.
+        rules: rules that may be applied, each of the class ``numerics`` or a stricter one.
         selection: the text that chose the rules, for the same choice under another class.
-        numerics: how far results may move.
-        precision: of a GPU that is the target.
-        device: that the result is for; ``None`` is this machine's processor.
+        numerics: class of allowed differences in results.
+        precision: precision of a target that is a GPU.
+        device: the device that the result is for; ``None`` is this machine's processor.
         energy: the source of energies of kernels; ``None`` where there is none.
         budget_s: seconds for everything from loading to writing.
         shape_sets: sizes of symbolic dimensions or shapes of inputs, one set at least.
@@ -54,17 +54,18 @@ class Request:
         race: whether original and candidates race at the end.
         alternatives: number of further candidates that join the race.
         gap: share of the cost at which the proof of optimality may stop.
-        saturation_limit_s: hard limit on saturation; 0 is none.
-        seed: of random inputs, search and running order.
+        saturation_limit_s: hard limit on saturation in seconds; 0 is none.
+        seed: seed of random inputs, search and running order.
         store: path of the profile store; ``None`` is the user's, an empty one keeps nothing.
         custom_ops: libraries of the user's operators.
         backends: names of backends whose kernels may be in a plan.
-        portable_backends: names of those whose kernels may be in a model; ``ort`` first.
+        portable_backends: names of backends whose kernels may be in a model; ``ort`` first.
         plan: file of the plan; ``None`` makes none.
         tuned: file of the tuned form; ``None`` makes none.
-        runtimes: names of what may run the tuned form; ``None`` is all that are installed.
-        max_error: error of the tuned form and of plans, relative to the maximum of an output.
-        streams: number of streams on which kernels could run side by side.
+        runtimes: names of runtimes that may run the tuned form; ``None`` is all that are installed.
+        max_error: bound on the error of the tuned form and of plans, relative to the maximum of an
+            output.
+        streams: number of streams on which kernels could run concurrently.
     """
 
     objective: AnyObjective
@@ -115,7 +116,7 @@ class Request:
 
     @property
     def session(self) -> OrtOptions:
-        """How sessions are opened for the user."""
+        """The options with which sessions are opened."""
         return OrtOptions(self.threads, custom_ops=self.custom_ops)
 
     @property
@@ -124,20 +125,20 @@ class Request:
         return tuple(self.seed + number for number in range(self.check))
 
     def rules_of(self, numerics: Numerics) -> Sequence[Rule]:
-        """Return the rules of the user's selection under another class."""
+        """Return the rules of the user's selection under another class of numerics."""
         return load_rules(self.selection, numerics)
 
 
 def request_of(options: Options, *, searches: bool = True) -> Request:
-    """Resolve what the user chose.
+    """Resolve the user's options.
 
     Args:
-        options: with texts and names as they were given.
+        options: options with texts and names as they were given.
         searches: whether rules will be applied; otherwise none are loaded.
 
     Raises:
-        OptionError: an option is not in its grammar, names something unknown, or asks for what the
-            target does not have.
+        OptionError: an option does not follow its grammar, has an unknown name, or needs something
+            that the target does not have.
         RuleError: a rulebook cannot be read, or one of its rules is refuted.
     """
     numerics = Numerics.parse(options.numerics)
@@ -184,11 +185,11 @@ def _energy(options: Options, objective: AnyObjective) -> EnergyModel | MeteredE
     """Return the user's model of energy, or a meter where the objective needs one here.
 
     Raises:
-        OptionError: the model cannot be used, or nothing counts energy here.
+        OptionError: the model cannot be used, or no meter of energy works here.
     """
     if options.energy_model is not None:
         model = load_energy_model(options.energy_model)
-        model.require_precision(PRECISION)  # pricing would find out late
+        model.require_precision(PRECISION)  # pricing would refuse it late
         return model
     return metered_energy() if options.is_here and objective.uses(ENERGY) else None
 
@@ -200,7 +201,7 @@ def _require_possible(
     energy: EnergyModel | MeteredEnergy | None,
     precision: Precision,
 ) -> None:
-    """Refuse an objective without prices on the target, or streams that it does not have.
+    """Refuse an objective that the target has no prices for, or streams that it does not have.
 
     Raises:
         OptionError: a metric has no price, or there are too few streams.

@@ -36,11 +36,11 @@ class Result:
     """The optimised model, or the original where nothing beat it.
 
     Attributes:
-        model: in the form that was given; for a path, the path of what was written.
+        model: the model in the form that was given; if it was written, the output.
         report: all numbers.
-        proposal: the e-graph, candidates and choices, for a closer look; ``None`` where the search
-            found nothing to do.
-        plan: that was written; ``None`` if none was asked for.
+        proposal: the e-graph, candidates and choices, for a closer look; ``None`` where there was
+            no search.
+        plan: the plan that was written; ``None`` if none was requested.
     """
 
     model: Any
@@ -57,26 +57,26 @@ def run_request(
     stages: Stages,
     deadline: Deadline,
 ) -> Result:
-    """Optimise a model, write the forms of the result that are wanted, and report on them.
+    """Optimise a model, write the requested forms of the result, and report on them.
 
     Args:
-        request: what the user chose.
-        model: as the user named it, for the report.
+        request: the user's choices.
+        model: the model as the user named it, for the report.
         given: the model itself; it is never changed.
         output: path or binary stream for the portable result; ``None`` writes none.
-        stages: times the stages, those before this one too, and reports the current one.
-        deadline: of everything but writing.
+        stages: times the stages, including those before this function, and reports the current one.
+        deadline: end of all work but writing.
 
     Raises:
-        ModelError: the model cannot be read or a form not be written.
+        ModelError: the model cannot be read, or a form cannot be written.
         OptionError: a file, a runtime or a backend cannot be used.
-        PlanError: the plan that was asked for cannot be made.
+        PlanError: the requested plan cannot be made.
         CheckFailed: a candidate computes something else, and the user is strict.
-        InternalError: a stage failed for a reason of ours, and the user is strict.
+        InternalError: a stage failed by an internal error, and the user is strict.
     """
     progress = stages.progress
     require_custom_ops(request.custom_ops)
-    if request.tuned is not None or request.runtimes:  # half of the package hangs on these two
+    if request.tuned is not None or request.runtimes:  # these imports load half of the package
         from eqsat_opt.pipeline.forms.tuned import (
             PORTABLE_SHARE,
             require_runtimes,
@@ -159,7 +159,7 @@ def run_request(
                 raise
             raise PlanError(f"{error}; {report.output} is written, {request.plan} not") from error
         report, plan = planned or (report, None)
-    if not faults.found:  # what failed in this run would fail in a search for a hint
+    if not faults.found:  # an internal error would repeat in a search for a hint
         hints = faults.contain(
             "report",
             partial(_hints, report, outcome, request),

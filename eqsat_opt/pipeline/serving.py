@@ -1,4 +1,4 @@
-"""Open a model as it was raced; needs nothing of the search."""
+"""Sessions that run a model as it was raced, without importing the search."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def session(
     threads: int | None = None,
     custom_ops: tuple[str, ...] = (),
 ) -> onnxruntime.InferenceSession:
-    """A session that runs ``model`` as `optimize` raced it.
+    """Open a session that runs ``model`` as `optimize` raced it.
 
-    It is a session of onnxruntime, unless the model is a tuned one that another runtime won: then
-    it is one that is asked in the same way (`RuntimeSession`). Its graph optimisation level is the
-    one that the model's metadata asks for, which a default session does not look at; operators run
-    one after another, on the CPU. A tuned model is run as it is tuned where it fits this machine
-    and the number of threads; elsewhere the portable model in it is run, with a warning.
+    It is a session of onnxruntime, unless the model is a tuned one that another runtime runs
+    fastest: then it is a `RuntimeSession`, which is called in the same way. Its graph optimisation
+    level is the one in the model's metadata, which a default session ignores; operators run one
+    after another, on the CPU. A tuned model runs in its tuned form where this fits the machine and
+    the number of threads; elsewhere the portable model in it runs, with a warning.
 
     Args:
         model: a file, a model in memory, or its serialised bytes.
-        threads: within an operator; 0 means all usable cores, ``None`` as many as a tuned model is
-            tuned for, and for all others the same as 0.
+        threads: number of threads within an operator; 0 means all usable cores. ``None`` means the
+            number that a tuned model is tuned for, and all usable cores for any other model.
         custom_ops: libraries of operators of your own.
 
     Raises:
@@ -60,7 +60,7 @@ def session(
             f"a value of type {type(model).__name__} is not a model; give a path, an "
             "onnx.ModelProto or an onnx_ir.Model"
         )
-    with Staging(model, model) as staging:  # what the session maps outlives the files' names
+    with Staging(model, model) as staging:  # the session keeps its mapped files after their removal
         found = _opened(staging.original, threads, custom_ops)
         if isinstance(found, RuntimeSession):
             found.open_instead()
@@ -73,7 +73,7 @@ def _opened(
     wanted = threads
     if wanted is None:
         wanted = tuned_threads(model)
-        if wanted > (os.cpu_count() or 1):  # it is not of this machine
+        if wanted > (os.cpu_count() or 1):  # it was tuned on another machine
             wanted = 0
     options = Options(threads=wanted, custom_ops=custom_ops)
     require_custom_ops(options.custom_ops)
@@ -81,19 +81,19 @@ def _opened(
     runner, runtime = open_tuned(model, settings)
     if isinstance(runner, OrtSession):
         return runner.native
-    # asked in the same way
+    # RuntimeSession has the methods of an InferenceSession that are used.
     other: Any = RuntimeSession(runner, model, runtime, instead=lambda: OrtSession(model, settings))
     return other
 
 
 @dataclass(frozen=True)
 class RuntimeValue:
-    """An input or output, told as onnxruntime's own sessions do.
+    """An input or output, described like those of onnxruntime's own sessions.
 
     Attributes:
-        name: of the value.
-        shape: sizes and names of dimensions; ``None`` for one without either.
-        type: such as ``tensor(float)``.
+        name: name of the value.
+        shape: size or name of each dimension; ``None`` for a dimension without either.
+        type: type of the value, such as ``tensor(float)``.
     """
 
     name: str
@@ -102,7 +102,7 @@ class RuntimeValue:
 
     @classmethod
     def of(cls, value: onnx.ValueInfoProto) -> RuntimeValue:
-        """What the graph says of it."""
+        """Return the description of an input or output of a graph."""
         tensor = value.type.tensor_type
         sizes: list[int | str | None] = [
             dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
@@ -113,10 +113,10 @@ class RuntimeValue:
 
 
 class RuntimeSession:
-    """A model that another runtime runs, with the methods of onnxruntime's session that are used.
+    """A model in another runtime, with the commonly used methods of an onnxruntime session.
 
-    Some runtimes do not run what is empty, or smaller than a window. Such inputs are handed to
-    onnxruntime, which loads the model when the first come.
+    Some runtimes fail on tensors that are empty or smaller than a window. Such inputs are passed to
+    onnxruntime, which loads the model when it gets the first of them.
 
     Attributes:
         runtime: name of the runtime.
@@ -141,16 +141,16 @@ class RuntimeSession:
         )
 
     def open_instead(self) -> None:
-        """Load the model for such inputs now, as its file may be gone when they come."""
+        """Load the model in onnxruntime now, as its file may be gone when it is needed."""
         if self._instead is None and self._open_instead is not None:
             self._instead = self._open_instead()
 
     def get_inputs(self) -> list[RuntimeValue]:
-        """Inputs that have to be fed, in the model's order."""
+        """Return the inputs that have to be fed, in the model's order."""
         return self._inputs
 
     def get_outputs(self) -> list[RuntimeValue]:
-        """Outputs, in the model's order."""
+        """Return the outputs, in the model's order."""
         return self._outputs
 
     def run(
@@ -159,7 +159,7 @@ class RuntimeSession:
         input_feed: Feeds,
         run_options: Any = None,
     ) -> list[Any]:
-        """The outputs that are named, or all; options of onnxruntime have no meaning here.
+        """Return the named outputs, or all; options of onnxruntime are ignored.
 
         Raises:
             RuntimeFailed: an input does not fit, a kernel failed, or there is no such output.
@@ -183,19 +183,20 @@ class RuntimeSession:
 
 
 def native_library(model: str | os.PathLike[str] | onnx.ModelProto | None = None) -> str:
-    """Path of kernels that tuned models use, for `register_custom_ops_library`.
+    """Return the path of a library of kernels for tuned models.
 
-    A server that has only onnxruntime loads a tuned model with it, at the graph optimisation level
-    ``disabled``; `session` does both.
+    A server that has only onnxruntime loads a tuned model after it has registered the library with
+    `register_custom_ops_library`, at the graph optimisation level ``disabled``. `session` does
+    both.
 
     Args:
         model: a tuned model, for the library of the kernels that are generated for it alone, which
-            is compiled unless the user's cache folder has it; without, for the library that all
+            is compiled unless the user's cache folder has it; ``None`` for the library that all
             tuned models share. A model with generated kernels needs both.
 
     Raises:
         ModelError: the model cannot be read, or its descriptions of kernels are damaged.
-        RuntimeFailed: there are none for this machine, or the model has none of its own.
+        RuntimeFailed: there are no kernels for this machine, or the model has none of its own.
     """
     if model is None:
         return library_path()

@@ -1,4 +1,4 @@
-"""Stages of the main job as the caller sees them, and what becomes of a model."""
+"""Stages of the main job, timed and reported to the caller, and the outcome for a model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = [
 
 
 Progress = Callable[[str, str], None]
-"""Called with a stage and a detail."""
+"""A function that is called with a stage and a detail."""
 
 
 class Stages:
-    """Times the stages and tells the caller which one runs."""
+    """A timer of stages, which reports the running stage to the caller."""
 
     def __init__(self, progress: Progress) -> None:
         self.seconds: dict[str, float] = {}
@@ -38,7 +38,7 @@ class Stages:
         self._told = progress
 
     def progress(self, name: str, detail: str) -> None:
-        """Tell the caller what a stage does."""
+        """Report the running stage and a detail to the caller."""
         self.current = name
         self._told(name, detail)
 
@@ -54,18 +54,19 @@ class Stages:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a model.
+    """The outcome of optimising a model.
 
     Attributes:
-        loaded: the model as it was given.
-        model: the new one; ``None`` where the original stays.
+        loaded: the model as given.
+        model: the new model; ``None`` where the original stays.
         report: all numbers.
-        proposal: what the search found; ``None`` where there was no time for one.
-        is_written: whether the output holds the result already.
-        job: the search; ``None`` where there was no time for one.
-        graph: of the new model, or the normalised original.
-        bulk_s: seconds that going through all weights takes.
-        sound: all graphs that may stand for the original, the cheapest first.
+        proposal: the result of the search; ``None`` where there was no search.
+        is_written: whether the output file holds the result already.
+        job: the inputs of the search; ``None`` where there was no search.
+        graph: graph of the new model, or the normalised original; ``None`` where there was no
+            search.
+        bulk_s: seconds of one pass over all weights.
+        sound: all graphs that may replace the original, the cheapest first.
     """
 
     loaded: onnx_ir.Model

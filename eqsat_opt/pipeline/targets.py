@@ -1,4 +1,4 @@
-"""Devices that can be planned for: this machine, profiles, and what was recorded elsewhere."""
+"""Target devices: this machine, profiles, and machines whose prices were recorded."""
 
 from __future__ import annotations
 
@@ -54,23 +54,23 @@ _UNITS = {
     "pj_per_flop": "pJ/FLOP",
     "pj_per_byte": "pJ/B",
 }
-"""By the name of a figure; all others are counts and shares."""
+"""Units of figures by a part of their names; all other figures are counts and shares."""
 
 _USUAL = "xeon"
-"""Whose profile stands behind prices of a processor, if no other one is named."""
+"""Profile that completes the recorded prices of a processor, if the user names no other."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What ``--target`` may name.
+    """A value of ``--target``.
 
     Attributes:
-        name: of the device.
-        kind: ``here``, ``analytic`` (a profile and its model) or ``recorded`` (a profile, and
-            prices that were measured on the device).
-        title: of the product.
-        text: what is known of it, or why it cannot be used.
-        is_usable: whether it can.
+        name: name of the device.
+        kind: ``here``, ``analytic`` (a profile and its model), ``recorded`` (a profile, and prices
+            that were measured on the device) or ``damaged``.
+        title: name of the product.
+        text: description of the prices, or why the device cannot be used.
+        is_usable: whether the device can be used.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Target:
 
 
 def targets() -> tuple[Target, ...]:
-    """This machine, the profiles that ship, and what the user imported."""
+    """Return this machine, the profiles of the package, and the devices that the user imported."""
     return (_here(), *map(_target, (*profile_names(), *imported_names())))
 
 
@@ -104,7 +104,7 @@ def _target(name: str) -> Target:
 
 
 def describe_target(name: str) -> dict[str, Any]:
-    """All that is known of a device, as JSON values: its figures with units and sources.
+    """Describe a device as JSON values: its figures with units and sources, and its prices.
 
     Raises:
         OptionError: there is no such device, or its file is damaged.
@@ -157,12 +157,12 @@ def _prices(device: RecordedDevice) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a file.
+    """The result of importing a device.
 
     Attributes:
-        target: the device that it is now.
+        target: the device.
         path: its file.
-        replaced: whether there was one of that name.
+        replaced: whether it replaced a device of that name.
     """
 
     target: Target
@@ -178,14 +178,14 @@ def import_target(
     machine: str | None = None,
     threads: int | None = None,
 ) -> Imported:
-    """Keep a profile, or prices of another machine, as a device of the user's.
+    """Import a profile, or prices of another machine, as a device of the user.
 
     Args:
-        file: a profile, a recorded device, or what ``eqsat-opt profile export`` wrote.
-        name: of the device; by default that in the file, or of the file.
-        base: the profile that stands behind prices, by name or path.
-        machine: which one is meant, where an export is of several.
-        threads: the same of numbers of threads.
+        file: a profile, a recorded device, or an export by ``eqsat-opt profile export``.
+        name: name of the device; by default the one in the file, or the name of the file.
+        base: name or path of a profile, whose figures bound kernels without a price.
+        machine: id of the machine, where an export has prices of several.
+        threads: number of threads, where an export has prices of several.
 
     Raises:
         OptionError: the file is none of these or damaged, the name cannot be used, or the folder
@@ -232,7 +232,11 @@ def _renamed(device: RecordedDevice, name: str) -> Document:
 
 
 def _kept(document: Document) -> Imported:
-    """Write the document of a device to its place."""
+    """Write the document of a device to the folder of the user's devices.
+
+    Raises:
+        OptionError: the name cannot be used, or the folder cannot be written.
+    """
     name = document.get("name") or document["profile"]["name"]
     if not _NAME.fullmatch(name) or name.endswith(".json"):
         raise OptionError(

@@ -27,19 +27,19 @@ _SEARCH = 0.7
 
 
 NODE_S = 5e-4
-"""Seconds that a search takes for each operator at least, whatever it finds."""
+"""Least seconds of a search per operator, even if it finds nothing."""
 
 
 TRYING = 0.3
-"""Share of the time after loading in which sizes may be looked for at which the original runs."""
+"""Share of the time after loading for finding sizes at which the original runs."""
 
 
 _RACE_S = 10.0
-"""A race that lasts longer than this learns little more."""
+"""Most seconds of a race; a longer one finds out little more."""
 
 
 def search_options(request: Request, sizes: Mapping[str, int], deadline: Deadline) -> SearchOptions:
-    """How to search in the time until a deadline, of which check and race get a share."""
+    """Return the options of a search, which leaves a share of the time to check and race."""
     return SearchOptions(
         ties_broken(request.objective),
         Budget(nodes=request.nodes),
@@ -65,7 +65,7 @@ def terms_of(
         seeds=request.seeds,
         sizes=sizes,
         race_s=_RACE_S if is_raced else 0.0,
-        # Whoever minimises something else than time wants the minimum, whatever the clock says.
+        # An objective without time is not about speed, so its minimum need not be faster.
         by_cost=not (request.is_here and is_by_clock(search.objective)),
         seed=request.seed,
         deadline=deadline,
@@ -76,18 +76,19 @@ def terms_of(
 
 
 _LEAST_BYTES_PER_S, _MOST_BYTES_PER_S = 3e7, 1.5e8
-"""At which a slow machine reads, copies and writes weights; no machine is taken to be faster."""
+"""Least and highest rate that is assumed for reading, copying and writing weights, in bytes per
+second; the least is that of a slow machine."""
 
 
 _OF_LOADING = 1.5
-"""Writing a model, or loading it to be run, takes so many times longer than reading it in."""
+"""Time of writing a model, or of loading it into a session, relative to that of reading it."""
 
 
 def estimate_bulk_s(weight_bytes: int, load_s: float) -> float:
-    """Seconds that going through all weights once more takes, told by what loading them took.
+    """Estimate the seconds of another pass over all weights from the time of loading them.
 
-    Weights of other files are mapped and not read, and the first model of a process waits for
-    libraries to load: hence the bounds.
+    The bounds are needed because weights in other files are mapped and not read, and because the
+    first model of a process waits until libraries are loaded.
     """
     least_s, most_s = weight_bytes / _MOST_BYTES_PER_S, weight_bytes / _LEAST_BYTES_PER_S
     return max(least_s, min(_OF_LOADING * load_s, most_s))

@@ -1,3 +1,3 @@
-"""`eqsat-opt compare`."""
+"""The command `eqsat-opt compare`: its options, tables and plots."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""`eqsat-opt compare`: equality saturation beside published searches."""
+"""`eqsat-opt compare`: equality saturation compared with published searches."""
 
 from __future__ import annotations
 
@@ -186,9 +186,9 @@ def compare_methods(
     """Run several optimisers with the same rules and prices.
 
     Each run has a process of its own, warmed up on a tiny model. Times are until a method ends; "as
-    cheap after" says when it had a graph as cheap as what the others end with. The bound is for the
-    graphs in the e-graph, where associativity and commutativity run for two rounds. The exit code
-    is 1 if a method failed, and 2 if outputs differ.
+    cheap after" is the time until it had a graph as cheap as the best of all other methods. The
+    bound is for the graphs in the e-graph, where associativity and commutativity run for two
+    rounds. The exit code is 1 if a method failed, and 2 if outputs differ.
     """
     if sweep is not None:
         for one in sweep_cells(
@@ -262,11 +262,11 @@ def _names(given: str) -> tuple[str, ...]:
 
 
 def _require_all(found: Comparison) -> None:
-    """Every run has a result, which computes what the model does.
+    """Raise an error unless every run has a result that computes what the model does.
 
     Raises:
-        CheckFailed: one does not.
-        RuntimeFailed: one has none.
+        CheckFailed: a result computes something else.
+        RuntimeFailed: a run has no result.
     """
     wrong = next((result for result in found.results if result.why), None)
     if wrong is not None:
@@ -280,10 +280,10 @@ def _require_all(found: Comparison) -> None:
 
 
 def _verify(path: str) -> None:
-    """Say what a saved model costs.
+    """Print the cost of a saved model, priced from the file alone.
 
     Raises:
-        CheckFailed: it is not what its metadata say.
+        CheckFailed: the cost differs from the one in the metadata.
     """
     from eqsat_opt import api
 
@@ -298,7 +298,7 @@ def _verify(path: str) -> None:
 
 
 def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Search to parameter to value; the search says what they mean.
+    """Parse the texts of `--set` into search to parameter to value; searches check the values.
 
     Raises:
         OptionError: a text has another form, or a parameter is given twice.

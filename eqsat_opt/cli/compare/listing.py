@@ -15,7 +15,7 @@ __all__ = ["show_listing"]
 
 
 def show_listing(json: str | None, *, quiet: bool) -> None:
-    """Print what can be compared, and write it as JSON where that is asked for."""
+    """Print methods, devices and rule sets of comparisons, and write them as JSON if requested."""
     from eqsat_opt.lab.comparison.listing import listing
 
     found = listing()

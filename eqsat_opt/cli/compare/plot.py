@@ -20,13 +20,13 @@ _TITLES = {
     "flops": "FLOPs",
     "launches": "kernel launches",
 }
-"""Metrics that may be axes of the front, those that say most first."""
+"""Titles of metrics that may be axes of the front, in the order of preference."""
 
 Point = tuple[float, float]
 
 
 def draw_comparison(found: Comparison, path: str) -> None:
-    """Draw how the cost of each run fell, and where the results lie in two metrics.
+    """Draw the falling cost of each run, and the results in the plane of two metrics.
 
     Raises:
         OptionError: the file cannot be written.
@@ -45,7 +45,7 @@ def draw_comparison(found: Comparison, path: str) -> None:
 
 
 def front_of(points: Iterable[Point]) -> list[Point]:
-    """The points that no other one is at least as good as in both metrics, from left to right."""
+    """Return the Pareto front of points in two metrics, from left to right."""
     front: list[Point] = []
     for point in sorted(set(points)):
         if not front or point[1] < front[-1][1]:
@@ -54,7 +54,10 @@ def front_of(points: Iterable[Point]) -> list[Point]:
 
 
 def _axes_of(found: Comparison) -> tuple[str, str] | None:
-    """The two metrics that are drawn: of all results known, those of the objective first."""
+    """Return the two metrics to draw, or None if fewer are known for all results.
+
+    Metrics of the objective are preferred.
+    """
     original = found.original
     if original is None or not found.results:
         return None
@@ -77,7 +80,7 @@ def _draw_curves(panel: Any, found: Comparison, colours: dict[str, str]) -> None
         moments = [moment for moment in one.trace if math.isfinite(moment.cost)]
         if not moments:
             continue
-        # A logarithmic axis has no place for the start.
+        # A logarithmic axis does not have the time 0 of the start.
         xs = [max(moment.cpu_s, left_s) for moment in moments] + [max(one.cpu_s, left_s)]
         ys = [moment.cost for moment in moments] + [moments[-1].cost]
         label = _plain(one.method) if drawn[one.method] is one.trace else None
@@ -119,5 +122,5 @@ def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
 
 
 def _plain(text: str) -> str:
-    """Text that is drawn as it is: a dollar sign would begin a formula."""
+    """Escape dollar signs, which would begin a formula."""
     return text.replace("$", r"\$")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["sweep_cells"]
 
 _MEANT = frozenset({"sweep", "resume", "save", "workers", "cluster", "json", "quiet", "debug"})
-"""Options that go with --sweep; all others stand in the file."""
+"""Options that go with --sweep; all others are in the file."""
 
 _CONNECT_S = "10s"
 
@@ -46,7 +46,11 @@ def sweep_cells(
     json: str | None,
     quiet: bool,
 ) -> tuple[Comparison, ...]:
-    """Compute what is missing, print a table for each model and device, and return all."""
+    """Compute missing cells, print a table for each model and device, return all comparisons.
+
+    Raises:
+        OptionError: an option contradicts the sweep, or belongs in its file.
+    """
     for name in context.params:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE" and name not in _MEANT:
@@ -64,7 +68,7 @@ def sweep_cells(
     folder = save or f"{os.path.splitext(file)[0]}.cells"
     with _executor(workers, cluster) as executor, stage_progress(quiet) as progress:
         make_folder(folder)
-        # What an interruption leaves is told as "... is complete".
+        # The message after an interruption is this text with "is complete".
         context.ensure_object(Session).written = f"every cell in {folder}"
         progress("sweep", f"{len(sweep.cells)} cells")
 
@@ -89,7 +93,7 @@ def _executor(workers: int, cluster: str) -> Iterator[Executor]:
         with _client(cluster) as client:
             yield client.get_executor()
         return
-    # Each thread waits for a process of its own.
+    # Threads suffice, as each only waits for a process of its own.
     executor = ThreadPoolExecutor(workers)
     try:
         yield executor

@@ -26,29 +26,29 @@ _LIMITS = {
     "substitutions": "limit of substitutions",
     "time": "limit of time",
 }
-"""What ended a method, where its name alone says too little."""
+"""Texts for the reasons that ended a method, where the name of a reason is not clear alone."""
 
 _METRICS = {"flops": ("FLOPs", ""), "bytes": ("bytes", "B"), "energy_uj": ("energy", "µJ")}
-"""Metrics that are shown beside the cost, their titles and units."""
+"""Metrics that are shown besides the cost, with their titles and units."""
 
 _KERNELS: Mapping[str, str] = {
     "operators": "one kernel per operator",
     "kernels": "fused kernels",
     "streams": "fused kernels on streams",
 }
-"""What each level counts."""
+"""The kernels that each level prices, in words."""
 
 _WIDTH = 26
-"""Columns of a method; longer texts wrap."""
+"""Width of the column of a method; longer texts wrap."""
 
 _UNLIMITED = 10_000
-"""Columns that no table needs."""
+"""A width that no table exceeds, in columns."""
 
 _Row = tuple[str, str, list[str]]
 
 
 def print_comparison(console: Console, found: Comparison) -> None:
-    """Print a heading, the tables, and why runs failed; as many columns as the console has room."""
+    """Print a heading, tables that fit the width of the console, and the reasons of failed runs."""
     console.print(_heading(found))
     for runs in _fitting(console, found):
         console.print(_table(found, runs, _rows(found, runs)))
@@ -71,7 +71,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
 
 
 def _fitting(console: Console, found: Comparison) -> Iterator[Sequence[Runs]]:
-    """The methods in groups that a table has room for."""
+    """Yield groups of methods, each of which fits into a table of the console's width."""
     from rich.measure import Measurement
 
     unlimited = console.options.update(max_width=_UNLIMITED)
@@ -108,7 +108,7 @@ def _assumption(assumed: Mapping[str, int]) -> str:
 
 
 def _table(found: Comparison, runs: Sequence[Runs], rows: Iterable[_Row], title: str = "") -> Table:
-    """One column per method, so that any terminal is wide enough."""
+    """Return a table with a column for each method; empty rows are left out."""
     from eqsat_opt.common.text import plain_table
 
     table = plain_table(title, "original", *(one.method for one in runs), right=slice(1, None))
@@ -189,7 +189,7 @@ def _metric_text(unit: str, value: float | None) -> str:
 
 
 def _measured(found: Comparison, runs: Sequence[Runs]) -> Iterator[_Row]:
-    """Times of the race, where one was held."""
+    """Yield the rows with times of the race, if one was held."""
     from eqsat_opt.common.text import time_text
 
     race = found.race
@@ -219,7 +219,7 @@ def _race_terms(found: Comparison) -> str:
 
 
 def _uses(runs: Sequence[Runs]) -> list[_Row]:
-    """How often each rule was used in the run of the median cost."""
+    """Return a row for each rule: its uses by each method in the run of the median cost."""
     used = [{} if one.median is None else one.median.rules for one in runs]
     names = sorted({name for one in used for name in one})
     return [(name, "", [str(one[name]) if name in one else "" for one in used]) for name in names]
@@ -251,7 +251,7 @@ def _ended(one: Runs) -> str:
         return "failed"
     ended = _LIMITS.get(result.stopped_by, result.stopped_by)
     if result.extraction is not None:
-        # A proof is about what the e-graph holds; a limit may have kept graphs out of it.
+        # A proof covers only graphs in the e-graph, and a limit may have kept others out of it.
         partly = result.extraction == "optimal" and result.stopped_by != "saturated"
         ended = f"{ended}, {result.extraction}{' in what it holds' * partly}"
     total = len(one.results) + len(one.failures)

@@ -1,3 +1,3 @@
-"""`eqsat-opt extract`."""
+"""The command `eqsat-opt extract`: its options, files and tables."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""`eqsat-opt extract`: the extractor alone, for e-graphs from anywhere."""
+"""`eqsat-opt extract`: the extractor alone, for e-graphs of any program."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def extract_egraphs(
     Each class that the roots need is paid once, however many use it,
     and the choice has no cycle.
 
-    The input is the extraction-gym's format. Beside its cost, which is
+    The input is the extraction-gym's format. Besides its cost, which is
     the metric "cost", an e-node may have others and several implementations:
     "costs": {"time": 1.0, "energy": 2.0} and
     "implementations": a list of {"name": "fast", "costs": {...}}.
@@ -171,7 +171,11 @@ def _extractor(
     incumbent: str | None,
     search: Mapping[str, Any],
 ) -> Callable[[str, GymFile, Tell], Outcome]:
-    """Make the function that solves each file; ``search`` has further options of an extractor."""
+    """Return the function that solves each file; ``search`` has further options of an extractor.
+
+    Raises:
+        OptionError: the method is unknown.
+    """
     from eqsat_opt.cli.extract.table import Solved
     from eqsat_opt.extract import EXTRACTORS
     from eqsat_opt.extract.extractors import best_greedy

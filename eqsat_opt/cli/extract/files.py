@@ -1,4 +1,4 @@
-"""One e-graph or a folder of them: every file has an outcome, even if others fail."""
+"""Files of e-graphs: one or a folder, where every file has an outcome, even if others fail."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Outcome", "Tell", "complain", "default_objective", "find_files", "results", "run_all"]
 
 Tell = Callable[[str], None]
-"""Says what happens to a file at the moment."""
+"""A function that is called with the current step of solving a file."""
 
-_MAX_NAMED = 3  # files that the last line of a folder names
+_MAX_NAMED = 3  # most files that the final message names
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Outcome:
     """The outcome of one file.
 
     Attributes:
-        name: of the file.
-        error: why it could not be read or solved.
+        name: name of the file.
+        error: why it could not be read or solved; empty if it was.
         skipped: whether the file is not an e-graph at all.
     """
 
@@ -40,21 +40,21 @@ class Outcome:
 
     @property
     def failure(self) -> str:
-        """Why nothing is chosen; empty if something is."""
+        """The reason why the file has no solution; empty if it has one."""
         return self.error
 
     @property
     def status(self) -> str:
-        """One word for the table."""
+        """The status of the outcome, one word for the table."""
         return "error"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return {"status": self.status, "error": self.error}
 
 
 def find_files(path: str) -> list[tuple[str, Path]]:
-    """Name and path of each file; in a folder, its path relative to that.
+    """Return name and path of each file; the name is relative to the folder if one is given.
 
     Raises:
         OptionError: the folder has no JSON file.
@@ -69,10 +69,10 @@ def find_files(path: str) -> list[tuple[str, Path]]:
 
 
 def default_objective(file: GymFile) -> str:
-    """The metric `cost`, or the only one.
+    """Return the metric `cost`, or the only metric of the file.
 
     Raises:
-        OptionError: there are several, and none of them is `cost`.
+        OptionError: there are several metrics without `cost`.
     """
     from eqsat_opt.extract.gym.files import METRIC
 
@@ -96,12 +96,12 @@ def run_all(
     """Solve all files.
 
     Args:
-        files: name and path of each.
-        solve: given name, e-graph and a function to tell of progress.
-        quiet: show no progress.
+        files: name and path of each file.
+        solve: solves a file; called with its name, its e-graph and a function that shows progress.
+        quiet: whether no progress is shown.
 
     Returns:
-        An outcome for each file, and whether the user stopped it before the end.
+        An outcome for each file that was tried, and whether the user interrupted the run.
 
     Raises:
         EqsatError: there is one file only, and it failed.
@@ -133,7 +133,7 @@ def run_all(
 
 @contextmanager
 def _noted_interrupts() -> Iterator[list[int]]:
-    """Count interrupts: an extractor that is interrupted returns the best solution so far."""
+    """Record interrupts, as an extractor handles them and returns the best solution so far."""
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -142,7 +142,7 @@ def _noted_interrupts() -> Iterator[list[int]]:
 
     try:
         before = signal.signal(signal.SIGINT, note)
-    except ValueError:  # not in the main thread, which alone gets signals
+    except ValueError:  # only the main thread gets signals
         yield noted
         return
     try:
@@ -152,17 +152,17 @@ def _noted_interrupts() -> Iterator[list[int]]:
 
 
 def results(path: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The JSON to write: the result, or for a folder one result per file name."""
+    """Return the JSON to write: the result, or for a folder one result per file name."""
     if Path(path).is_dir():
         return {outcome.name: outcome.to_json() for outcome in outcomes if not outcome.skipped}
     return outcomes[0].to_json()
 
 
 def complain(outcomes: Sequence[Outcome]) -> None:
-    """Report files without a result.
+    """Raise an error if a file has no result.
 
     Raises:
-        ExtractionError: there is such a file, or no file is an e-graph.
+        ExtractionError: a file has no result, or no file is an e-graph.
     """
     failed = [outcome for outcome in outcomes if outcome.failure and not outcome.skipped]
     if len(outcomes) == 1 and failed:

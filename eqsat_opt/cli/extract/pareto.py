@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Traded", "draw", "print_fronts", "trader"]
 
-_PROVEN = 1e-6  # the largest gap that is called none
+_PROVEN = 1e-6  # largest gap that counts as none
 _CURVE_POINTS = 400
 
 
@@ -48,18 +48,18 @@ class Traded(Outcome):
 
     @property
     def failure(self) -> str:
-        """Why there is no point; empty if there is one."""
+        """The reason why there is no point; empty if there is one."""
         return "" if self.front.points else "infeasible: nothing computes the roots in the limits"
 
     @property
     def status(self) -> str:
-        """One word: `optimal` if every solution on the front is known."""
+        """The status, one word: `optimal` if every solution on the front is known."""
         if not self.front.points:
             return "infeasible"
         return "optimal" if self.front.gap <= _PROVEN else "feasible"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, the points in the names of the file."""
+        """Return plain values, with the points in the names of the file."""
         return {
             "metrics": list(self.front.metrics),
             "gap": self.front.gap,
@@ -76,7 +76,7 @@ def trader(
     search: Mapping[str, Any],
     plot: str | None,
 ) -> Callable[[str, GymFile, Tell], Outcome]:
-    """Make the function that solves each file; ``search`` has further options of `pareto`.
+    """Return the function that solves each file; ``search`` has further options of `pareto`.
 
     Raises:
         OptionError: the text does not name two metrics, a limit has no meaning, or the plot cannot
@@ -121,7 +121,7 @@ def trader(
 
 
 def print_fronts(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """A table for each file."""
+    """Print a table for each file."""
     for outcome in outcomes:
         if isinstance(outcome, Traded) and outcome.front.points:
             front = outcome.front
@@ -170,7 +170,7 @@ def draw(front: Front, path: str, title: str) -> None:
 
 
 def _least(front: Front, x: float) -> float:
-    """The least second total that the cuts leave possible at a first total."""
+    """Return the least second total that the cuts admit at the first total ``x``."""
     least = 0.0
     for cut in front.cuts:
         if isinstance(cut, Box):

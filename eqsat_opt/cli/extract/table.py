@@ -1,4 +1,4 @@
-"""What `eqsat-opt extract` prints."""
+"""The table of `eqsat-opt extract`, a row for each e-graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Solved", "name_text", "number_text", "print_notes", "print_solved"]
 
-_NAME_WIDTH = 44  # the gym has names of twice the length
+_NAME_WIDTH = 44  # names in the extraction gym are up to twice as long
 _MIN_NAME, _MIN_STAGES = 12, 20
 _SPACE = 2  # between columns
 _SHOWN_S = 0.005  # two decimals
@@ -32,14 +32,14 @@ _STYLES = {"optimal": "green", "infeasible": "red", "error": "red"}
 
 @dataclass(frozen=True, kw_only=True)
 class Solved(Outcome):
-    """A file with its extraction; without its e-graph, since a folder may have thousands.
+    """A file with its extraction, but without its e-graph, as a folder may have thousands of files.
 
     Attributes:
-        n_nodes: e-nodes.
-        n_classes: e-classes.
+        n_nodes: number of e-nodes.
+        n_classes: number of e-classes.
         extraction: the result.
         named: the result in the names of the file.
-        greedy_cost: cost of the better greedy, where greedies apply.
+        greedy_cost: lower cost of the two greedy extractors; ``None`` where they do not apply.
         time_s: wall-clock seconds of the search.
         aim: the objective and the limits, as text.
     """
@@ -54,7 +54,7 @@ class Solved(Outcome):
 
     @property
     def failure(self) -> str:
-        """Why nothing is chosen; empty if something is."""
+        """The reason why nothing is chosen; empty if something is."""
         found = self.extraction
         if found.status != "infeasible":
             return ""
@@ -72,13 +72,13 @@ class Solved(Outcome):
 
     @property
     def stages_s(self) -> dict[str, float]:
-        """Seconds of each stage; what none of them accounts for is the rest."""
+        """Seconds of each stage, and of the rest, which belongs to no stage."""
         stages = dict(self.extraction.stages_s)
         rest_s = self.time_s - sum(stages.values())
         return {**stages, "rest": rest_s} if rest_s > _SHOWN_S else stages
 
     def to_json(self) -> dict[str, Any]:
-        """The result in the names of the file, and its sizes."""
+        """Return the result in the names of the file, and the sizes of the e-graph."""
         return {
             **self.named,
             "objective": self.aim[0],
@@ -92,7 +92,7 @@ class Solved(Outcome):
 
 
 def print_solved(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """One line for each file, then the files that were left out, then a summary."""
+    """Print a row for each file, then errors and files that were left out, then a summary."""
     lines = [_cells(outcome) for outcome in outcomes if not outcome.skipped]
     table = Table(box=None, pad_edge=False, header_style="dim")
     widths = _widths(lines, console.width)
@@ -114,7 +114,7 @@ def print_solved(console: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def print_notes(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """The errors, and the files that were left out."""
+    """Print the errors, and the files that were left out."""
     for outcome in outcomes:
         if outcome.error and not outcome.skipped:
             console.print(outcome.error, style="red", markup=False)
@@ -124,7 +124,7 @@ def print_notes(console: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def _cells(row: Outcome) -> dict[str, Text]:
-    """The cells of a row by title; missing ones are empty."""
+    """Return the cells of a row by title; titles without a value are missing."""
     status = Text(row.status, style=_STYLES.get(row.status, "yellow"))
     if not isinstance(row, Solved):
         return {"file": name_text(row.name), "status": status}
@@ -144,7 +144,10 @@ def _cells(row: Outcome) -> dict[str, Text]:
 
 
 def _widths(lines: Sequence[Mapping[str, Text]], room: int) -> dict[str, int]:
-    """Titles and widths of the columns that fit: no number is cut, the names and columns are."""
+    """Return titles and widths of the columns that fit, so that no number is cut.
+
+    Names are shortened, and dispensable columns are left out.
+    """
     widths = {
         title: max([len(title), *(len(line.get(title, "")) for line in lines)]) for title in _TITLES
     }
@@ -163,7 +166,7 @@ def _widths(lines: Sequence[Mapping[str, Text]], room: int) -> dict[str, int]:
 
 
 def name_text(name: str) -> Text:
-    """The folder and the end of a name that is too long: what tells files apart."""
+    """Shorten a long name to its folder and its end, by which files differ."""
     if len(name) <= _NAME_WIDTH:
         return Text(name)
     head = name[: name.find("/") + 1][: _NAME_WIDTH // 2]
@@ -175,7 +178,7 @@ def _stages_text(stages: Mapping[str, float]) -> str:
 
 
 def number_text(x: float) -> str:
-    """Seven digits: as exact as the proofs."""
+    """Format a number with seven digits, the precision of the proofs."""
     return f"{x:.7g}"
 
 

@@ -1,3 +1,3 @@
-"""Forms of a result beside the portable one: for this machine, and for a device."""
+"""Forms of a result besides the portable one: for this machine, and for a device."""
 
 __all__: list[str] = []

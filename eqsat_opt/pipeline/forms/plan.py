@@ -1,4 +1,4 @@
-"""The plan of a result: made after the portable result, for this machine or for another device."""
+"""The plan of a result, made after the portable result, for this machine or another device."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ from eqsat_opt.select.rebuilding.raising import Raised
 __all__ = ["PLAN_SHARE", "device_drafts", "require_plan", "with_plan"]
 
 PLAN_SHARE = 0.7
-"""Share of the budget that comes before plans where one is made."""
+"""Share of the budget for all other forms of the result, if a plan is made as well."""
 
 
 def require_plan(request: Request, *others: object) -> None:
-    """Check what is known to fail before any work is done.
+    """Refuse plans that are known to fail, before any work is done.
 
     Args:
-        request: what the user chose.
-        others: what else is read or written; paths are compared.
+        request: the user's choices.
+        others: other files that are read or written; values other than paths are ignored.
 
     Raises:
         OptionError: the file cannot be written or is another one, or a backend or device is
@@ -101,11 +101,11 @@ def with_plan(
     progress: Progress,
     deadline: Deadline,
 ) -> tuple[Report, Plan]:
-    """Plan a result and write the plan; the report tells of it.
+    """Plan a result and write the plan; return the report with it.
 
     Raises:
         OptionError: a size is not given.
-        PlanError: the model cannot stand in a plan, no plan runs here, or it cannot be written.
+        PlanError: no plan of the model can be made, run here or written.
         CheckFailed: a plan computes something else, and the user is strict.
     """
     assert request.plan is not None
@@ -134,12 +134,13 @@ def _for_host(
     deadline: Deadline,
 ) -> tuple[Plan, Planned]:
     weights = _weights(outcome, given)
-    tensors = Weights(stored_tensors(weights))  # of several hundred megabytes, perhaps
+    tensors = Weights(stored_tensors(weights))  # may be several hundred megabytes
     chosen = dict(_chosen(outcome, request, stages, deadline))
     drafted = drafts(
         _graphs(outcome), tensors, request.backends, sizes=sizes.given, threads=request.threads
     )
-    # What was chosen kernel by kernel comes first where not all can be lowered.
+    # Graphs with kernels chosen one by one are lowered before further usual placements, for which
+    # there may be no time.
     first = tuple(islice(drafted, 1))
     further = tuple(_in_time(planned_here(chosen, tensors, sizes=sizes.given), deadline))
     usual = (*first, *_in_time(drafted, deadline))
@@ -170,30 +171,30 @@ _DRAFTING = 0.2
 
 
 def _in_time(drafted: Iterator[Draft], deadline: Deadline) -> Iterator[Draft]:
-    """Those that are made in their share of the time."""
+    """Yield the drafts that are made within a share of the time left."""
     deadline = deadline.share(_DRAFTING)
     while not deadline.expired and (draft := next(drafted, None)) is not None:
         yield draft
 
 
 _BESIDE = ("generated", "native", "numpy")
-"""Backends of launches beside sessions."""
+"""Backends whose kernels are launched outside of sessions."""
 
 _CHOOSING = 0.15
-"""Share of the time for plans in which kernels are chosen once more, among all backends; from the
-whole e-graph again the same share of what is left."""
+"""Share of the time left in which kernels of the result are chosen again, among all backends; the
+choice from the whole e-graph then gets the same share of the remaining time."""
 
 _AGAIN = 2.0
-"""How much longer the e-graph takes with the kernels of all backends, at least."""
+"""Least time of a choice from the e-graph with all backends, relative to the first choice."""
 
 
 def _chosen(
     outcome: Outcome, request: Request, stages: Stages, deadline: Deadline
 ) -> Iterator[tuple[str, PlacedGraph]]:
-    """Graphs where all backends of plans compete in one problem, kernel by kernel.
+    """Yield graphs whose kernels are chosen among all backends of plans, in one extraction problem.
 
-    First the result as it stands, and then, where there is time for as long a search as that which
-    found it, everything that the e-graph holds.
+    The first is the graph of the result with other kernels. Then come graphs of the whole e-graph,
+    if there is time for a search `_AGAIN` times as long as the first one.
     """
     job, proposal = outcome.job, outcome.proposal
     beside = tuple(f"{LAUNCHED}{name}" for name in request.backends if name in _BESIDE)
@@ -229,9 +230,10 @@ def _chosen(
 def _for_device(
     outcome: Outcome, given: AnyModel, request: Request, sizes: Sizes
 ) -> tuple[Plan, Planned]:
-    """Planned and not run; every price is a bound that was not measured on the device.
+    """Return the fastest plan for a device that is not here, as simulated; no plan is run.
 
-    What the search chose and what else it found are simulated, and the least time wins.
+    The graph that the search chose and the others that it found are planned and simulated. A price
+    that was not measured on the device is a lower bound.
 
     Raises:
         PlanError: in float16 the model computes something else.
@@ -268,17 +270,17 @@ def _for_device(
 def device_drafts(
     outcome: Outcome, given: AnyModel, request: Request, sizes: Sizes
 ) -> Iterator[Draft]:
-    """Plans of the result, and of what else may stand for it, for a device that is not here.
+    """Return plans of the result, and of other graphs that may replace it, for another device.
 
     Args:
-        outcome: of a search for that device.
+        outcome: outcome of a search for that device.
         given: the model.
-        request: of the search; device, streams and precision among them.
-        sizes: of symbolic dimensions.
+        request: request of the search, with device, streams and precision.
+        sizes: sizes of symbolic dimensions.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
-        PlanError: a graph cannot stand in a plan, or in float16 the model computes something else.
+        PlanError: a graph cannot be planned, or in float16 the model computes something else.
     """
     assert request.device is not None
     _require_sound(outcome, request)
@@ -300,7 +302,10 @@ def device_drafts(
 def _for_recorded(
     outcome: Outcome, given: AnyModel, request: Request, sizes: Sizes, *, device: RecordedDevice
 ) -> tuple[Plan, Planned]:
-    """One session, in which the kernels of the result take as long as they were recorded to."""
+    """Return a plan of one session for a device with recorded prices; it is not run.
+
+    Its predicted time is the sum of the recorded times of the kernels of the result.
+    """
     name, graph = next(iter(_graphs(outcome).items()))
     (draft,) = drafts(
         {name: graph},
@@ -329,7 +334,11 @@ def _for_recorded(
 
 
 def _require_sound(outcome: Outcome, request: Request) -> None:
-    """Refuse what float16 cannot compute, where that was looked for."""
+    """Refuse a model that computes something else in float16, where that was checked.
+
+    Raises:
+        PlanError: the search for a float16 result found no sound graph.
+    """
     types = () if outcome.graph is None else outcome.graph.types.values()
     is_half = any(isinstance(one, TensorType) and one.dtype == "float16" for one in types)
     if request.precision is Precision.FP16 and is_half and not outcome.sound:
@@ -340,11 +349,11 @@ def _require_sound(outcome: Outcome, request: Request) -> None:
 
 
 _CHOOSING_S = 5.0
-"""For choosing kernels where there was no time for a search; it may be beyond the budget."""
+"""Seconds for choosing kernels if there was no time for a search; they may exceed the budget."""
 
 
 def _as_it_stands(outcome: Outcome, request: Request, sizes: Sizes) -> PlacedGraph:
-    """The original with the kernels that are chosen for it; no rule is applied."""
+    """Return the original with kernels chosen for it; no rule is applied."""
     graph = normalised(import_model(outcome.loaded), request)
     assert request.device is not None
     pricer = device_pricer(request.device, request.energy, request.precision)
@@ -352,19 +361,19 @@ def _as_it_stands(outcome: Outcome, request: Request, sizes: Sizes) -> PlacedGra
     search = search_options(request, sizes.all, deadline)
     try:
         return propose(graph, (), pricer, search).placed[0]
-    except ExtractionError:  # it breaks a limit as it stands
+    except ExtractionError:  # the original breaks a limit
         return PlacedGraph(Raised(graph, {}, {}), (), pricer.interface)
 
 
 def _placed(outcome: Outcome, interface: Form) -> Mapping[str, PlacedGraph]:
-    """The result, and what else may stand for the original, with the kernels chosen for each."""
+    """Return the result and other graphs that may replace the original, with their kernels."""
     proposal, job = outcome.proposal, outcome.job
     name, result = next(iter(_graphs(outcome).items()))
     if proposal is None or job is None:
         return {name: PlacedGraph(Raised(result, {}, {}), (), interface)}
     known = {id(one.graph): one for one in proposal.placed}
     found = {name: known.get(id(result), proposal.placed[-1])}
-    # Only the time of a plan is known as a whole; any other sum stays as the extraction has it.
+    # Plans are compared by their simulated times, so others compete only if time is minimised.
     if is_time_alone(job.search.objective):
         others = (graph for graph in outcome.sound if graph is not result)
         for number, graph in enumerate(others, start=1):
@@ -373,19 +382,19 @@ def _placed(outcome: Outcome, interface: Form) -> Mapping[str, PlacedGraph]:
 
 
 def _by_backend(plan: Plan) -> dict[str, int]:
-    """How many launches each backend has."""
+    """Count the launches of each backend."""
     return dict(Counter(launch.backend for launch in plan.launches))
 
 
 def _weights(outcome: Outcome, given: AnyModel) -> Any:
-    """What the recipes of constants name: the model as the user has it."""
+    """Return the model as the user has it, whose tensors the recipes of constants name."""
     if isinstance(given, str | os.PathLike):
         return given
     return model_proto(outcome.loaded)
 
 
 def _graphs(outcome: Outcome) -> Mapping[str, Graph]:
-    """The graph of the result first, and then the cheapest that was found, if it is another."""
+    """Return the graph of the result, then the cheapest graph found if it is another one."""
     graphs: dict[str, Graph] = {}
     if outcome.graph is not None:
         graphs["the result"] = outcome.graph

@@ -1,7 +1,7 @@
-"""The form of a result for one machine: made after the portable result, beside it.
+"""The tuned form of a result, for one machine; it is made after the portable result.
 
-The graph is chosen again where our kernels offer more ways, layers are tuned inside the whole
-model, and all forms race; see `eqsat_opt.racing.tuned_results`.
+The graph is chosen again among the implementations that our kernels add, layers are tuned inside
+the whole model, and all forms race; see `eqsat_opt.racing.tuned_results`.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ PORTABLE_SHARE = 0.6
 
 
 def tuned_destination(request: Request, given: AnyModel, output: Output | None) -> Destination:
-    """Where the tuned form goes.
+    """Return the destination of the tuned form, after a check that it can be written.
 
     Raises:
         ModelError: the file cannot be written.
-        OptionError: it is the model itself, or the file of the portable result.
+        OptionError: the file is the model itself, or that of the portable result.
     """
     assert request.tuned is not None
     if request.tuned == "-":
@@ -73,22 +73,22 @@ def tuned_destination(request: Request, given: AnyModel, output: Output | None) 
 
 
 _SUITING = 0.4
-"""Share of the time for the tuned form in which a graph is looked for that suits our kernels."""
+"""Share of the time for the tuned form in which a graph is searched that suits our kernels."""
 
 _SUITING_LOADS = 40
-"""How often all weights could be gone through in the time that is left, or nothing is looked for:
-what a large model is loaded for is to be tuned."""
+"""Least time left for searching such a graph, in passes over all weights: a large model is loaded
+only to be tuned."""
 
 _SUITING_CHECK = 0.2
-"""Share of what is left then in which that graph is compared with the original."""
+"""Share of the time left after that search in which the graph is compared with the original."""
 
 
 def _suited(
     outcome: Outcome, request: Request, staging: Staging, stages: Stages, deadline: Deadline
 ) -> onnx.ModelProto | None:
-    """What would be the best graph if our kernels computed it; ``None`` for no other than before.
+    """Return the model that is cheapest with our kernels; ``None`` if its graph is not a new one.
 
-    It computes what the original computes, as far as that was checked for the portable result too.
+    It is compared with the original if models are run at all, as the portable result was.
     """
     job, proposal = outcome.job, outcome.proposal
     if job is None or proposal is None or outcome.graph is None or missing():
@@ -124,17 +124,17 @@ def _suited(
 
 
 def _racing(request: Request) -> tuple[str, ...]:
-    """The runtimes that the tuned form may be run by: by default those that are installed."""
+    """Return the runtimes that may run the tuned form; by default those that are installed."""
     if request.runtimes is not None:
         return request.runtimes
     return tuple(name for name in racing_runtimes() if not load_runtime(name).missing())
 
 
 def require_runtimes(request: Request) -> None:
-    """Check that the runtimes that were asked for can run here, before any work is done.
+    """Check that the requested runtimes can run here, before any work is done.
 
     Raises:
-        OptionError: one is unknown or missing, or nothing is to be tuned.
+        OptionError: a runtime is unknown or missing, or no tuned form is requested.
     """
     for name in request.runtimes or ():
         if name not in racing_runtimes():
@@ -148,8 +148,8 @@ def require_runtimes(request: Request) -> None:
 
 
 _TUNED_WRITING, _TUNED_READING = 2, 4
-"""How often the tuned form has all weights written, and how often they are read before anything is
-tuned: it holds two models."""
+"""Passes over all weights for writing the tuned form, and for reading before tuning. The form holds
+two models."""
 
 
 def _tuned(
@@ -160,7 +160,7 @@ def _tuned(
     stages: Stages,
     deadline: Deadline,
 ) -> TunedContest:
-    """Tune a result whose weights are in it."""
+    """Tune ``portable``, the result with all weights inside the model, and race its forms."""
     if deadline.expired or deadline.left_s < _TUNED_READING * outcome.bulk_s:
         return TunedContest(why=NO_TIME)
     with Staging(outcome.loaded, given) as staging:
@@ -184,7 +184,7 @@ def _tuned(
 
 
 def _sizes(outcome: Outcome, request: Request) -> tuple[Sizes, ...]:
-    """The sizes at which the result was found, or those that are assumed where nothing was."""
+    """Return the sizes of the search, or given and assumed ones where there was no search."""
     if outcome.job is not None:
         return outcome.job.terms.sizes
     return size_sets(import_model(outcome.loaded), request.shape_sets)
@@ -200,9 +200,9 @@ def with_tuned(
     deadline: Deadline,
     faults: Faults,
 ) -> Report:
-    """Make the tuned form of a result, and write it; the report tells of it.
+    """Make the tuned form of a result and write it; return the report with it.
 
-    Where tuning fails for a reason of ours, the portable result is written in its place.
+    If tuning fails by an internal error or gains nothing, the portable result is written instead.
 
     Raises:
         ModelError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""What of a run is told: its numbers, and what a further run might add."""
+"""Reports on runs: their numbers, and hints on further runs."""
 
 from eqsat_opt.pipeline.report.hints import find_hints
 from eqsat_opt.pipeline.report.numbers import (

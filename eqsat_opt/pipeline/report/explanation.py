@@ -1,4 +1,4 @@
-"""What the search considered and why it chose its result, as tables and as plain values."""
+"""The explanation of a search: its rules, choices and prices, as tables and as plain values."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["Explanation"]
 
 _MOST_MISSES = 20
-"""Rows of near misses that a terminal shows."""
+"""Most rows of near misses that a terminal shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What :func:`eqsat_opt.explain` found.
+    """The result of :func:`eqsat_opt.explain`.
 
     Attributes:
         report: all numbers of the search; nothing was raced or checked.
         proposal: the e-graph, candidates and choices, for a closer look.
-        rules: what became of every rule that did anything, chosen ones first.
-        misses: where rules would have applied but for one thing, in the model and in the result.
+        rules: outcome of every rule that matched or made e-nodes, chosen rules first.
+        misses: near misses, in the model and in the result: places where a left side matched and a
+            condition kept its rule from applying.
         rewrites: the nodes of the result that rules made.
         kernels: kernels of original and result with their prices, the most expensive first.
     """
@@ -44,7 +45,7 @@ class Explanation:
     kernels: tuple[KernelUse, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values with stable keys."""
+        """Return plain values with stable keys."""
         return {
             "report": self.report.to_json(),
             "rules": [asdict(rule) for rule in self.rules],
@@ -56,7 +57,7 @@ class Explanation:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """The search, its rules, near misses and rewrites; :meth:`kernel_table` is extra."""
+        """Yield the search, its rules, near misses and rewrites; :meth:`kernel_table` is extra."""
         from rich.text import Text
 
         yield Text(self.report.model, style="bold")
@@ -71,7 +72,7 @@ class Explanation:
         yield self.rewrite_table() if self.rewrites else "no rewrite was chosen"
 
     def rule_table(self) -> Table:
-        """Every rule that did anything, and why it was not chosen."""
+        """Return a table of rules that matched or made e-nodes, and why they were not chosen."""
         table = plain_table("rule", "matches", "e-nodes", "chosen", "why not", right=slice(1, 4))
         for rule in self.rules:
             style = "green" if rule.chosen else ""
@@ -83,7 +84,7 @@ class Explanation:
         return table
 
     def miss_table(self) -> Table:
-        """Why rules did not apply where their left sides matched."""
+        """Return a table of near misses: why rules did not apply where their left sides matched."""
         titles = ("not applied", "times", "at", "because this does not hold")
         table = plain_table(*titles, right=slice(1, 2))
         for miss in self.misses[:_MOST_MISSES]:
@@ -95,7 +96,7 @@ class Explanation:
         return table
 
     def rewrite_table(self) -> Table:
-        """The nodes that rules made."""
+        """Return a table of the nodes of the result that rules made."""
         table = plain_table("new node", "operator", "reads", "by")
         for rewrite in self.rewrites:
             _add(
@@ -104,7 +105,7 @@ class Explanation:
         return table
 
     def kernel_table(self) -> Table:
-        """Kernels of original and result with their prices."""
+        """Return a table of the kernels of original and result with their prices."""
         table = plain_table("kernel", "before", "after", "price", "", right=slice(1, 4))
         for use in self.kernels:
             _add(
@@ -124,7 +125,7 @@ def _miss_json(miss: NearMiss) -> dict[str, Any]:
 
 
 def _add(table: Table, *cells: str, style: str = "") -> None:
-    """Add a row of plain text: names and shapes may hold what looks like rich's markup."""
+    """Add a row of plain text, as names and shapes may look like markup of rich."""
     from rich.text import Text
 
     table.add_row(*(Text(cell) for cell in cells), style=style)

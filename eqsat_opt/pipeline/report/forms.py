@@ -1,4 +1,4 @@
-"""What a report says of forms of the result: that for this machine, and the plan."""
+"""Facts about further forms of a result in a report: the tuned form and the plan."""
 
 from __future__ import annotations
 
@@ -27,25 +27,30 @@ class Tuned:
 
     Attributes:
         output: the file that was written.
-        won: whether it holds the tuned form; otherwise it holds the portable result.
-        why: why it does not, as a sentence without a period.
-        winner: the entrant that it is; empty if there is none.
-        runtime, setting: how it is run: ``native`` is onnxruntime with our kernels.
-        threads: it is for; with others the portable model in it is run.
+        won: whether the file holds the tuned form; otherwise it holds the portable result.
+        why: why it holds the portable result, as a sentence without a period.
+        winner: name of the entrant that the tuned form is; empty if there is none.
+        runtime, setting: runtime of the tuned form, where ``native`` is onnxruntime with our
+            kernels, and its settings.
+        threads: number of threads that it is tuned for; with another number the portable model in
+            the file runs.
         speedup: time of the original over that of the tuned form, the least over all sizes; 1 where
             it was not raced.
         portable_speedup: time of the original over that of the portable result in the same race.
-        algorithms: name of an algorithm to how many sites it computes: nodes replaced together.
-        n_sites: how many could have been computed otherwise.
-        is_suited: whether the graph is another than the portable one, cheaper with these kernels.
-        withdrawn: how many fell back because of their errors.
+        algorithms: name of an algorithm to the number of sites that it computes. A site is a group
+            of nodes that are replaced together.
+        n_sites: number of sites for which there was another algorithm.
+        is_suited: whether the graph differs from the portable one, as it is cheaper with our
+            kernels.
+        withdrawn: number of sites that went back to onnxruntime because of their errors.
         error: largest difference from the original's outputs, relative to the maximum of each.
-        max_error: what was allowed.
-        refused: forms that took no part in the race, and why.
-        race: of original, portable result and forms, where ``tuned`` is what our kernels run; empty
-            if there was none.
-        further_races: the same on further sets of sizes.
-        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
+        max_error: bound on ``error``.
+        refused: name of a form that took no part in the race to the reason.
+        race: the race of original, portable result and forms, in which ``tuned`` is the form with
+            our kernels; empty if there was none.
+        further_races: races on further sets of sizes.
+        note: what could not be tried, and why, as a sentence without a period; empty if there is
+            nothing to say.
     """
 
     output: str
@@ -70,7 +75,7 @@ class Tuned:
 
     @property
     def text(self) -> str:
-        """What was written, what it gains, and how far its outputs are from the original's."""
+        """A description of the file: its form, its gain, and the error of its outputs."""
         if not self.won:
             return f"{self.why}; {self.output} holds the portable result"
         gain = (
@@ -94,7 +99,7 @@ class Tuned:
 
     @property
     def _how_text(self) -> str:
-        """What runs it, or computes it otherwise."""
+        """A description of its runtime, or of the sites that other algorithms compute."""
         if self.runtime != "native":
             return f"run by {self.winner}"
         kinds = ", ".join(f"{name} ×{count}" for name, count in self.algorithms.items())
@@ -110,20 +115,20 @@ class Planned:
 
     Attributes:
         output: the file that was written.
-        target: the device that it is for.
-        graph: what it computes: the result, or the cheapest graph found.
-        placement: who runs it, in words.
-        launches: backend to how many it runs.
-        predicted_us: its simulated time, µs, of the times of its launches.
-        measured_us: of one run in the race, µs; ``None`` where it was not raced.
+        target: the device that the plan is for.
+        graph: name of the graph that it computes: the result, or the cheapest graph found.
+        placement: name of the assignment of nodes to backends.
+        launches: backend to the number of its launches.
+        predicted_us: simulated time of the plan, µs, from the times of its launches.
+        measured_us: time of one run in the race, µs; ``None`` where it was not raced.
         won: whether it beats the original and the portable result.
         speedup: time of the original over that of the plan; 1 where it was not raced.
         portable_speedup: time of the original over that of the portable result in the same race.
-        bounds: how many prices are lower bounds, for want of measurements on the device.
-        prices: how many there are, for a device that is not here.
-        considered: further plans, and their simulated times, µs.
-        refused: plans that do not run here or compute something else, and why.
-        race: of original, portable result and plans; empty if there was none.
+        bounds: number of prices that are lower bounds, for lack of measurements on the device.
+        prices: number of prices, for a device that is not here.
+        considered: name of a plan to its simulated time, µs.
+        refused: name of a plan that does not run here or computes something else, to the reason.
+        race: the race of original, portable result and plans; empty if there was none.
     """
 
     output: str
@@ -144,7 +149,7 @@ class Planned:
 
     @property
     def text(self) -> str:
-        """What was written, and how it compares with the portable result."""
+        """A description of the plan, and of its gain over the portable result."""
         total = sum(self.launches.values())
         if self.prices:
             least = " at least" if self.bounds else ""

@@ -1,7 +1,7 @@
-"""What a further run might add, as far as this one tells: the options to give, and why.
+"""Hints on further runs: options that might gain more, and why.
 
-Nothing is measured for a hint. What it would add is told by this run's prices, by those of earlier
-runs in the store, or by a search in a few hundredths of the budget.
+Nothing is measured for a hint. Its gain is estimated from the prices of this run, from those of
+earlier runs in the store, or by a search in a few hundredths of the budget.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from eqsat_opt.select.proposal import Proposal, propose
 __all__ = ["find_hints"]
 
 _LEAST = 0.01
-"""A share of the cost below which nothing is worth another run."""
+"""Least gain that is worth another run, as a share of the cost."""
 
 _SHARE = 0.03
-"""Of the budget, in which a search or an import may be repeated for a hint."""
+"""Share of the budget, and of the time left, for repeating a search or an import for a hint."""
 
 _MORE = 4
-"""Times the budget or the nodes that ended the search."""
+"""Factor by which a hint raises the budget or the limit of e-nodes that ended the search."""
 
 
 def find_hints(
     report: Report, model: onnx_ir.Model, job: Job, proposal: Proposal, *, request: Request
 ) -> tuple[Hint, ...]:
-    """Hints of all kinds, the one that would add most first; those of no known gain come last."""
+    """Return hints of all kinds, by descending gain; those without a known gain come last."""
     hints = (
         *_fixed_sizes(report, model, job, request=request),
         *_weaker_class(job, proposal, request=request),
@@ -65,7 +65,7 @@ def find_hints(
 
 
 def _has_time(expected_s: float, job: Job, request: Request) -> bool:
-    """Whether something that takes so long may be done for a hint alone."""
+    """Return whether work of the expected duration may be done for a hint alone."""
     return expected_s <= min(_SHARE * request.budget_s, _SHARE * job.terms.deadline.left_s)
 
 
@@ -75,7 +75,7 @@ def _has_time(expected_s: float, job: Job, request: Request) -> bool:
 def _fixed_sizes(
     report: Report, model: onnx_ir.Model, job: Job, request: Request
 ) -> Iterator[Hint]:
-    """Operators that are folded where sizes of the interface are literal."""
+    """Suggest fixed sizes where these fold operators, by importing the model with such sizes."""
     sizes = {axis_name(name): size for name, size in job.terms.sizes[0].inputs.items()}
     is_open = sizes and not request.fixed and len(job.terms.sizes) == 1
     if not is_open or not _has_time(report.stages_s.get("load", math.inf), job, request):
@@ -87,9 +87,9 @@ def _fixed_sizes(
         there = normalise(
             import_model(fixed_model(model, sizes), exact=request.exact), numerics=request.numerics
         )
-    except ModelError:  # sizes that nobody has run the model at may contradict it
+    except ModelError:  # sizes at which the model never ran may contradict it
         return
-    # What a search would find besides comes on top.
+    # A search at these sizes might gain more; only folding is counted.
     after = sum(report.operators_after.values())
     folded = after - operator_counts(export_model(there)).total()
     cost = report.original_cost
@@ -120,7 +120,10 @@ def _names(value: onnx_ir.Value) -> Iterator[str]:
 
 
 def _weaker_class(job: Job, proposal: Proposal, request: Request) -> Iterator[Hint]:
-    """A class whose rules lead to a graph that costs less, if a search for one is cheap."""
+    """Suggest a weaker class of numerics if its rules lead to a cheaper graph.
+
+    The search with these rules is repeated without measuring, where its duration permits.
+    """
     spent_s = sum(proposal.stages_s.get(name, 0.0) for name in ("saturate", "tile", "extract"))
     objective = job.search.objective
     if not isinstance(objective, Objective) or objective.is_limited:
@@ -157,7 +160,7 @@ def _weaker_class(job: Job, proposal: Proposal, request: Request) -> Iterator[Hi
 
 
 def _kernels(choice: ChoiceResult) -> list[Offer]:
-    """The kernels of the best graph, and who runs them."""
+    """Return the kernels of the best graph with their backends and implementations."""
     priced = choice.priced
     kernels = {
         id(item): kernel
@@ -171,7 +174,7 @@ def _kernels(choice: ChoiceResult) -> list[Offer]:
 
 
 def _bound_us(choice: ChoiceResult) -> float:
-    """Price the best graph by its operations and bytes, whatever was measured."""
+    """Return the time of the best graph by its operations and bytes alone, µs."""
     return math.fsum(analytic_price(offer.kernel).time_us for offer in _kernels(choice))
 
 
@@ -179,7 +182,7 @@ def _bound_us(choice: ChoiceResult) -> float:
 
 
 def _tuned(report: Report, proposal: Proposal, request: Request) -> Iterator[Hint]:
-    """Estimate what kernels of our own gain, or the share of the time that they could compute."""
+    """Suggest the tuned form by the known gain of our kernels, or by the time that they cover."""
     if request.tuned is not None or not request.is_here or not request.measure or missing():
         return
     prices = proposal.choice.prices
@@ -222,14 +225,17 @@ def _tuned(report: Report, proposal: Proposal, request: Request) -> Iterator[Hin
 
 
 _MATCHED = 0.25
-"""Share of the time from which on it is worth to let our kernels try."""
+"""Least share of the predicted time in kernels that ours could compute, for a hint."""
 
 
 # More time --------------------------------------------------------------------------------------
 
 
 def _more_time(report: Report, request: Request) -> Iterator[Hint]:
-    """Suggest more time where a bound leaves a gap, or more e-nodes where rules were cut off."""
+    """Suggest more time or more e-nodes if a limit ended the rules.
+
+    More time is also suggested where the search ended with a gap to the bound.
+    """
     if report.stopped_by == "nodes":
         yield Hint(
             kind="nodes",

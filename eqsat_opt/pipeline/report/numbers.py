@@ -1,4 +1,4 @@
-"""From what one run found to its report: every number and sentence that the user is told."""
+"""The making of reports: from the findings of a run to all numbers and sentences for the user."""
 
 from __future__ import annotations
 
@@ -36,7 +36,15 @@ def unsearched_report(
     request: Request,
     why: str = "",
 ) -> Report:
-    """The report where there was no search, because loading left no time or for a given reason."""
+    """Return the report of a run without a search.
+
+    Args:
+        name: name of the model.
+        model: the model as given.
+        stages_s: seconds per stage.
+        request: the user's choices.
+        why: why there was no search, as a sentence; by default because loading left no time.
+    """
     late = (
         f"loading left no time to search within a budget of {request.budget_s:g} s{crowd()}; "
         "allow more with --budget"
@@ -58,7 +66,7 @@ _LIMITS = "whether the original keeps the limits was not looked at"
 
 
 def _aim(objective: AnyObjective) -> dict[str, Any]:
-    """The fields of a report that tell what was minimised."""
+    """Return the fields of a report for the objective and its limits."""
     return {
         "objective": dict(objective.weights) if isinstance(objective, Objective) else {},
         "goal": objective_text(objective),
@@ -67,7 +75,7 @@ def _aim(objective: AnyObjective) -> dict[str, Any]:
 
 
 def _contents(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
-    """The operators of a file, and the metrics that it tells itself instead of predictions."""
+    """Return the operators of a file with their counts, and the metrics that a file itself has."""
     counts = dict(sorted(operator_counts(model).items()))
     return counts, {
         name: metric.of_file(model)
@@ -104,7 +112,7 @@ def _flips(differences: Sequence[Difference]) -> Iterator[str]:
 
 
 def rule_notes() -> tuple[str, ...]:
-    """What certificates of the book or of the user's rulebooks are not valid, a line each."""
+    """Return notes on invalid certificates of the book and of the user's rulebooks."""
     return (*filter(None, [_left_out()]), *notes_on_rules())
 
 
@@ -129,7 +137,7 @@ def report_of(
     coverage: Coverage,
     passing_share: float | None,
 ) -> Report:
-    """All numbers of a run."""
+    """Return the report of a run with a search."""
     verdict, race, objective = contest.verdict, contest.race, request.objective
     label, level = verdict.winner, verdict.level
     latency: dict[str, Latency] = {}
@@ -199,7 +207,7 @@ def report_of(
 
 
 def _passed_over(found: Found, contest: Contest) -> str:
-    """Why the cheapest graph found is not the result; empty if it is."""
+    """Return why the cheapest graph found is not the result; empty if it is."""
     if contest.verdict.winner == BEST:
         return ""
     if contest.obstacle:
@@ -212,13 +220,13 @@ def _passed_over(found: Found, contest: Contest) -> str:
 
 
 def store_warning(pricer: AnyPricer | None) -> tuple[str, ...]:
-    """Why the profile store was not used, if it was not."""
+    """Return a warning if the profile store was not used."""
     trouble = pricer.trouble if pricer is not None else ""
     return (f"nothing is taken from the profile store or kept in it: {trouble}",) if trouble else ()
 
 
 def _written_out(graph: Graph, exported: onnx_ir.Model | None) -> Iterator[str]:
-    """A sentence where the file spells operators out that the search knows as one."""
+    """Yield a sentence if an operator of the graph is several simpler operators in the file."""
     if exported is None:
         return
     counts = graph.operator_counts()

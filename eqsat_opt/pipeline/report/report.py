@@ -1,4 +1,4 @@
-"""What a run found, as tables and as plain values.
+"""The report on a run, as tables and as plain values.
 
 It is long because a report is one record, each field of which is explained.
 """
@@ -48,10 +48,10 @@ _ENDED = {
     "saturated": "nothing is left to rewrite",
     "algebra": "nothing is left to rewrite but the order of sums and products",
 }
-"""How saturation ended, where it was not cut off."""
+"""Reasons for the end of saturation other than limits."""
 
 _FAR = 2.0
-"""A bound below half of the cost is not shown."""
+"""Largest ratio of cost to bound that is shown."""
 
 _TITLES = {
     **{name: metric.title for name, metric in METRICS.items()},
@@ -59,10 +59,10 @@ _TITLES = {
     "simulated_us": "simulated on {streams} streams",
     "critical_path": "predicted critical path",
 }
-"""Totals by name, in the order in which they are told."""
+"""Titles of totals by name, in the order of the table."""
 
 _SAME_COST = 1e-9
-"""Relative difference that is only rounding in sums of prices."""
+"""Relative difference of costs up to which they count as equal, as sums of prices are rounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +70,18 @@ class Report:
     """All numbers of one run.
 
     Attributes:
-        model: path or name.
+        model: path or name of the model.
         status: ``improved`` (in a default session of onnxruntime; by predicted cost, where time is
-            no part of the objective), ``improved_with_option``, ``kept`` (an earlier result that
+            not part of the objective), ``improved_with_option``, ``kept`` (an earlier result that
             won when it was written), ``unchanged``, ``unmeasured``, or ``planned`` for a target
             that is not here.
-        winner: which candidate is the result: ``original``, ``clean`` (only normalised), ``best``
-            (the cheapest graph found), ``alternative-k`` or ``previous`` (an earlier result).
+        winner: the candidate that is the result: ``original``, ``clean`` (only normalised),
+            ``best`` (the cheapest graph found), ``alternative-k`` or ``previous`` (an earlier
+            result).
         speedup: time of the original over that of the result, both in default sessions, the least
             over all sizes; 1 where the race had to show a gain and did not.
         session_speedup: time of the original in a default session over that of the result with
-            ``session_options``; 1 without.
+            ``session_options``; 1 without such options.
         session_options: options beyond a default session that make the result faster, as in its
             metadata; `eqsat_opt.session` sets them. Empty if there are none.
         output: the file that holds the result; empty for a result in memory.
@@ -88,54 +89,57 @@ class Report:
         operators_before, operators_after: operator name to count, in the main graph of the file as
             it was given and of the result.
         metrics_before, metrics_after: totals by metric: ``weight_bytes`` of all constants in the
-            file as it was given and in the result, the others as predicted, without what is left
-            as it came (opaque nodes, such as quantised ones).
+            file as it was given and in the result. The other totals are predicted, and leave out
+            opaque nodes, which the search does not change, such as quantised ones.
         cost, lower_bound, gap: objective of the extraction, its proven bound, and their relative
             distance. The bound is for the graphs in the e-graph; the rules may reach cheaper ones
             where a limit ended saturation, and by more rounds of associativity and commutativity.
-        original_cost, result_cost: objective of the model as it came and of the result; ``None``
-            for an earlier result, whose cost nothing predicts.
+        original_cost, result_cost: objective of the model as given and of the result; ``None`` for
+            an earlier result, whose cost is not predicted.
         passed_over: why the result is not the cheapest graph found, where it is not.
         extraction_status: ``optimal``, ``feasible`` or ``greedy``.
-        enodes, eclasses, enodes_loaded, iterations, stopped_by: the e-graph.
+        enodes, eclasses, enodes_loaded, iterations, stopped_by: size and growth of the e-graph, and
+            the reason for the end of saturation.
         rules: rule name to number of nodes of the result that it made.
         matches: rule name to number of matches.
-        latency: of ``original``, ``result`` and, with ``session_options``, ``session``, where they
-            were raced.
+        latency: latencies of ``original``, ``result`` and, with ``session_options``, ``session``,
+            where they were raced.
         race: the race on the first set of sizes.
-        further_races: the same on the other sets, as far as they were needed.
-        sizes: of symbolic dimensions, a set for each that was given: ``given``, ``assumed`` where
-            nobody gave one, and ``data`` where the data decide (for prices only).
-        noise: difference between two sessions of the original.
+        further_races: races on the other sets of sizes, as far as they were needed.
+        sizes: sizes of symbolic dimensions, for each set of sizes: ``given`` by the user,
+            ``assumed``, and ``data`` where the data decide (assumed for prices only).
+        noise: relative difference between two sessions of the original.
         threads: threads per session.
-        kernels_measured, kernels_unmeasured: prices in the answer.
-        prices: how they are known: source to their number (``measured``, ``recorded`` on another
-            device, ``analytic``, ``bound``).
-        errors: per output.
+        kernels_measured: number of kernels that this run measured.
+        kernels_unmeasured: number of kernels of the cheapest graph found and the original whose
+            prices are only bounds.
+        prices: source of prices (``measured``, ``recorded`` on another device, ``analytic``,
+            ``bound``) to the number of kernels of the same graphs that have them.
+        errors: errors of the outputs.
         stages_s: seconds per stage.
-        warnings: what went wrong and was avoided: candidates that failed the check, a profile store
-            that cannot be used.
-        notes: what else the user should know.
-        hints: what a further run might add, the most first.
-        details: what only matters to who looks closely; ``--verbose`` prints it.
-        objective: weight by metric of the totals in what was minimised; empty for a product or a
-            ratio.
-        goal: what was minimised, in the grammar of objectives; critical paths, products and ratios
-            included.
-        limits: what had to be kept, each in the same grammar.
+        warnings: faults that were handled, as sentences: candidates that failed the check, a
+            profile store that cannot be used.
+        notes: further information for the user, as sentences.
+        hints: hints on further runs, by descending gain.
+        details: technical information that only ``--verbose`` prints.
+        objective: metric to its weight in a sum of totals that was minimised; empty for a product
+            or a ratio.
+        goal: the objective in its grammar, including critical paths, products and ratios.
+        limits: the limits that had to be kept, each in the same grammar.
         original_breaks: a sentence about a limit that the original breaks; empty if it keeps all.
-        tuned: what became of the form for this machine; ``None`` if none was asked for.
-        streams: for which the metrics tell ``critical_path_us``, the longest chain of kernels, and
-            ``simulated_us``, the end of a schedule; on one they do not.
-        target: what it is for; prices are analytic but on ``cpu``.
-        planned: what became of the plan; ``None`` if none was asked for.
-        energy: how energies are known: by which meter, or from which source they are estimated;
-            empty where none is told.
-        operators_inside: how many operators of the normalised model the e-graph holds; ``None``
-            where nothing was loaded.
-        operators_passing: operator to how many of them pass through as they came.
-        passing_share: their share of the original's time, by a profile of a few runs; ``None``
-            where it was not taken.
+        tuned: the form for this machine; ``None`` if none was requested.
+        streams: number of streams. With several, the metrics include ``critical_path_us``, the
+            longest chain of kernels, and ``simulated_us``, the end of a schedule.
+        target: the device that the result is for; prices are analytic or recorded unless it is
+            ``cpu``.
+        planned: the plan; ``None`` if none was requested.
+        energy: source of energies in words: a meter, or an estimate and its source; empty where
+            there is none.
+        operators_inside: number of operators of the normalised model that the e-graph holds;
+            ``None`` where there was no search.
+        operators_passing: operator to the number of nodes that pass through unchanged.
+        passing_share: share of the original's time in operators that pass through, by a profile of
+            a few runs; ``None`` where it was not measured.
     """
 
     model: str
@@ -223,7 +227,7 @@ class Report:
 
     @property
     def advice(self) -> str:
-        """What a session option gains, and how to set it; empty for nothing."""
+        """The gain by a session option, and how to set it; empty if there is no such option."""
         if not self.session_options:
             return ""
         options = ", ".join(
@@ -235,7 +239,7 @@ class Report:
 
     @property
     def optimality(self) -> str:
-        """How far the result may be from the cheapest graph in the e-graph, as predicted."""
+        """The distance of the result from the cheapest graph in the e-graph, as predicted."""
         subject = "the original" if self.winner == "original" else "the result"
         if not self._was_searched:
             return "no other graph was looked for"
@@ -254,14 +258,14 @@ class Report:
 
     @property
     def _reach(self) -> str:
-        """What of the model a proof speaks of; empty for all of it."""
+        """The part of the model that a proof is about; empty for all of it."""
         if not self.operators_passing:
             return ""
         return f" for the {counted(self.operators_inside or 0, 'operator')} in it"
 
     @property
     def coverage(self) -> str:
-        """How much of the model the e-graph holds, in words; empty where nothing was loaded."""
+        """The share of operators in the e-graph, in words; empty where there was no search."""
         if self.operators_inside is None:
             return ""
         passing = sum(self.operators_passing.values())
@@ -303,7 +307,7 @@ class Report:
         return max((e.max_rel for e in self.errors), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values with stable keys."""
+        """Return plain values with stable keys."""
         return {
             "model": self.model,
             "status": self.status,
@@ -373,7 +377,7 @@ class Report:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """Tables for a terminal."""
+        """Yield tables for a terminal."""
         from rich.text import Text
 
         style = "green" if self.status == "improved" else "yellow"
@@ -393,7 +397,7 @@ class Report:
             yield Text(f"note: {note}", style="yellow")
 
     def comparison_table(self) -> RenderableType:
-        """Original and result, number by number."""
+        """Return a table that compares original and result, a row for each number."""
         table = plain_table("", "before", "after", "change", right=slice(1, None))
         before, after = (sum(c.values()) for c in (self.operators_before, self.operators_after))
         table.add_row(
@@ -403,7 +407,7 @@ class Report:
             if name in self.metrics_before and name in self.metrics_after:
                 old, new = self.metrics_before[name], self.metrics_after[name]
                 if name == "critical_path" and new == self.metrics_after.get("critical_path_us"):
-                    continue  # told in microseconds
+                    continue  # it has a row in microseconds
                 texts = _metric_text(name, old), _metric_text(name, new)
                 table.add_row(title.format(streams=self.streams), *texts, change_text(old, new))
         if {"original", "result"} <= self.latency.keys():
@@ -424,7 +428,7 @@ class Report:
         return table
 
     def search_grid(self) -> RenderableType:
-        """The e-graph and the extraction, without what came after them."""
+        """Return a table of the e-graph and the extraction, without the stages after them."""
         return _grid(self._search_facts())
 
     def _search_facts(self) -> list[tuple[str, str]]:
@@ -452,7 +456,7 @@ class Report:
         ]
 
     def _prices_text(self) -> str:
-        """How prices are known, and how many of them are bounds."""
+        """Describe the sources of prices, and how many prices are only bounds."""
         recorded = self.prices.get("recorded", 0)
         if self._is_here:
             how, all_of_them = f"{count_text(self.kernels_measured)} measured now", "measured"
@@ -470,7 +474,7 @@ class Report:
         return self.target == "cpu"
 
     def _costs_text(self) -> str:
-        """Cost of the result, of the cheapest graph found and of the original, each once."""
+        """List the costs of result, cheapest graph found and original, each once."""
         parts = []
         if self.winner != "original" and self.result_cost is not None:
             parts.append(f"result {self._cost(self.result_cost)}")
@@ -524,14 +528,14 @@ class Report:
 
 
 def _metric_text(name: str, value: float) -> str:
-    """A total in the unit of its metric."""
+    """Format a total in the unit of its metric."""
     if name.endswith("_us"):
         return amount_text(value, METRICS[TIME].unit)
     return amount_text(value, METRICS[name].unit) if name in METRICS else quantity_text(value)
 
 
 def vars_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass."""
+    """Return the fields of a dataclass by name, without conversion of nested values."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 

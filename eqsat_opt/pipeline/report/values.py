@@ -1,4 +1,4 @@
-"""Values of a report: latencies, errors of outputs, and what a further run might add."""
+"""Values of a report: latencies, errors of outputs, and hints on further runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Latency:
     """Time of one run of a model.
 
     Attributes:
-        time_us: best time.
-        median_us: median over sessions.
+        time_us: best time, µs.
+        median_us: median over sessions, µs.
         spread: (worst - best) / best over sessions.
-        energy_uj: mean energy of a run, where a meter told it.
+        energy_uj: mean energy of a run, µJ; ``None`` without a meter.
     """
 
     time_us: float
@@ -37,7 +37,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class OutputError:
-    """How far one output moved, over all random inputs."""
+    """The largest difference of one output from the original's, over all random inputs."""
 
     name: str
     max_abs: float
@@ -52,13 +52,13 @@ class OutputError:
 
 @dataclass(frozen=True)
 class Hint:
-    """What a further run might add.
+    """A hint on a further run.
 
     Attributes:
         kind: ``fixed_sizes``, ``numerics``, ``tuned``, ``nodes`` or ``time``.
-        why: what this run tells of it, as a sentence without a period.
-        flags: options of the command line that bring it about, beside those of this run.
-        gain: the share of the cost that it might save, at most; ``None`` where that is not known.
+        why: the reason for the hint, as a sentence without a period.
+        flags: options of the command line to add to those of this run.
+        gain: the largest share of the cost that the run might save; ``None`` if it is not known.
     """
 
     kind: str
@@ -67,16 +67,19 @@ class Hint:
     gain: float | None = None
 
     def text(self, command: Sequence[str]) -> str:
-        """One line, with the whole command.
+        """Return one line with the reason and the whole command.
 
         Args:
-            command: of this run; its values of the same options are left out.
+            command: command of this run; options that the hint replaces are left out of it.
         """
         return f"{self.why}: {shlex.join([*_without(command, self.flags), *self.flags])}"
 
 
 def _without(command: Sequence[str], flags: Sequence[str]) -> Iterator[str]:
-    """The command without values of options of which only one can be given."""
+    """Yield the parts of a command without options that ``flags`` replace.
+
+    Options that can be repeated stay.
+    """
     given = {flag for flag in flags if flag.startswith("--")} - {"--fix-shape"}
     is_value = False
     for part in command:
