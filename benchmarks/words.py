@@ -84,7 +84,7 @@ def _attribute_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
         for before, after in pairwise(body):
             is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
             if is_text and isinstance(before, ast.Assign | ast.AnnAssign):
-                value = after.value.value  # type: ignore[attr-defined]
+                value = after.value.value
                 if isinstance(value, str):
                     yield after.lineno, value
 
