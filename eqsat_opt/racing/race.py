@@ -46,6 +46,8 @@ _CALIBRATION_NS = 50_000_000
 _WARM_UP_BELOW_US = 50_000.0
 # A candidate that is so many times slower in its first runs cannot win, and would take up time.
 _HOPELESS = 3.0
+# Two builds measure noise poorly; less than this ends nobody's race early.
+_EARLY_NOISE = 0.02
 # Where noise would decide, there may be so many times as many builds.
 _EXTENSION = 4
 
@@ -111,6 +113,10 @@ def race(
         share_s = (time_limit_s - elapsed_s) / (builds - done_builds)
         done_rounds += track.run_build(rounds, share_s)
         done_builds += 1
+        if done_builds > 1:  # one build gives no measure of noise
+            track.settle(tie, _EARLY_NOISE)
+            if track.is_lost:
+                break
     longest_s = time_limit_s + extension_s
     while done_builds < _EXTENSION * builds and track.settle(tie):
         elapsed_s = (clock.wall_ns() - start) / 1e9
@@ -196,8 +202,12 @@ class _Track:
                 lane.session_us.append(best[id(lane)])
         return done
 
-    def settle(self, tie: float) -> bool:
+    def settle(self, tie: float, least_noise: float = 0.0) -> bool:
         """Rest the entrants that can no longer win.
+
+        Args:
+            tie: gain up to which the original keeps its place.
+            least_noise: noise of a build, as a logarithm, where less was measured.
 
         Returns:
             Whether noise still decides the place of another entrant.
@@ -206,10 +216,16 @@ class _Track:
         for lane in self._lanes.values():
             if lane is self._original or lane.note or lane.rests:
                 continue
-            standing = self._standing(lane, tie)
+            standing = self._standing(lane, tie, least_noise)
             lane.rests = standing.is_beaten
             open_lanes += standing.is_open
         return bool(open_lanes)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether every entrant but the original has failed or rests."""
+        rivals = (lane for lane in self._lanes.values() if lane is not self._original)
+        return all(lane.note or lane.rests for lane in rivals)
 
     def result(self, tie: float, rounds: int, seconds: float) -> RaceResult:
         is_open = self.settle(tie)
@@ -236,9 +252,10 @@ class _Track:
     def _pairs(self) -> list[tuple[float, float]]:
         return list(zip(self._original.session_us, self._twin.session_us, strict=True))
 
-    def _standing(self, lane: _Lane, tie: float) -> Standing:
+    def _standing(self, lane: _Lane, tie: float, least_noise: float = 0.0) -> Standing:
         pairs = self._pairs()
-        return Standing(lane.session_us, pairs[: len(lane.session_us)], log_noise(pairs), tie)
+        noise = max(log_noise(pairs), least_noise)
+        return Standing(lane.session_us, pairs[: len(lane.session_us)], noise, tie)
 
     def _built(self, lane: _Lane) -> Callable[[], object] | None:
         """Build a warm executable; return None, with a note in the lane, if that fails."""

@@ -19,7 +19,14 @@ from typing import IO, Any, TypeAlias
 from eqsat_opt.common.child_processes import end_with_parent
 from eqsat_opt.errors import RuntimeFailed, reason
 
-__all__ = ["Child", "Message", "answer_requests", "ending_text", "peak_memory_bytes"]
+__all__ = [
+    "Child",
+    "Message",
+    "answer_requests",
+    "ending_text",
+    "peak_memory_bytes",
+    "resident_memory_bytes",
+]
 
 Message: TypeAlias = tuple[dict[str, Any], list[bytes]]
 
@@ -140,6 +147,13 @@ def ending_text(code: int, elapsed_s: float, limit_s: float) -> str:
     with suppress(ValueError):
         return f"ended the process ({signal.Signals(-code).name})"
     return f"ended the process (signal {-code})"
+
+
+def resident_memory_bytes() -> int:
+    """Return the memory that this process occupies, or its peak where only that is known."""
+    with suppress(OSError, ValueError), open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return peak_memory_bytes()
 
 
 def peak_memory_bytes() -> int:

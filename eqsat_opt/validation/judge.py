@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -49,6 +49,15 @@ def _noisy_session(
 
 
 @dataclass(frozen=True)
+class _Sessions:
+    """The original, the other model, and the original with random errors in its sums."""
+
+    original: Runner
+    candidate: Runner
+    noisy: Runner | None
+
+
+@dataclass(frozen=True)
 class Judge:
     """The judge of one model, which compares it with the reference."""
 
@@ -59,6 +68,9 @@ class Judge:
     open_session: OpenSession
     open_candidate: OpenSession
     precision: Precision
+    _sessions: dict[OrtOptions, _Sessions] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def _judged_as(self, name: str) -> str:
         """Return the element type in which an output was computed; empty if it is its own."""
@@ -285,30 +297,32 @@ class Judge:
         original = self.reference.model
         if original is None:
             return True
-        open_session = self.open_session
         settings = [self.options]
         if draft.kind != "plain":
             settings.append(replace(self.options, level="disabled"))
         try:
             for options in settings:
-                first = open_session(original, options)
-                second = self.open_candidate(self.model, options)
-                noise = _noisy_session(original, options, open_session)
-                if not all(
-                    self._differ(draft, seed, first=first, second=second, noise=noise)
-                    for seed in (1, 2)
-                ):
+                sessions = self._sessions_of(original, options)
+                if not all(self._differ(draft, seed, sessions) for seed in (1, 2)):
                     return False
         except RuntimeFailed:
             return draft.kind == "plain"
         return True
 
-    def _differ(
-        self, draft: Draft, seed: int, first: Runner, second: Runner, noise: Runner | None
-    ) -> bool:
-        feeds = draft.draw(seed)
-        trial = Trial(draft, feeds, tuple(first.run(feeds)))
-        actual = second.run(feeds)
+    def _sessions_of(self, original: ModelSource, options: OrtOptions) -> _Sessions:
+        """Return sessions under some options, which serve all trials."""
+        if options not in self._sessions:
+            self._sessions[options] = _Sessions(
+                self.open_session(original, options),
+                self.open_candidate(self.model, options),
+                _noisy_session(original, options, self.open_session),
+            )
+        return self._sessions[options]
+
+    def _differ(self, draft: Draft, seed: int, sessions: _Sessions) -> bool:
+        feeds, noise = draft.draw(seed), sessions.noisy
+        trial = Trial(draft, feeds, tuple(sessions.original.run(feeds)))
+        actual = sessions.candidate.run(feeds)
         if not any(one.why for one in self._on_values(trial, actual)):
             return False
         movement = self._movement(trial)

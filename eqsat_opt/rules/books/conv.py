@@ -236,3 +236,29 @@ def take_groups(x: Tensor, w: Tensor, lo: Int, hi: Int, s: Ints, p: Ints, d: Int
         last * w.dim(0) == hi * g,
         g > 1,
     )
+
+
+# Other forms of one convolution -------------------------------------------------------------------
+
+
+def _turned(x: Term) -> Term:
+    return ops.Transpose(x, perm=(0, 1, 3, 2))
+
+
+@rule("conv/column-as-row")
+def column_as_row(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
+    """A convolution along a column of width 1 is one along a row, which runtimes vectorise."""
+    turned = {
+        "strides": (s[1], s[0]), "pads": (p[1], p[0], p[3], p[2]), "dilations": (d[1], d[0]),
+        "group": g,
+    }  # fmt: skip
+    return (
+        ops.Conv(x, w, strides=s, pads=p, dilations=d, group=g),
+        _turned(ops.Conv(_turned(x), _turned(w), **turned)),
+        x.rank == 4,
+        (x.dim(3) == 1).because("the image must be a column"),
+        (w.dim(3) == 1).because("the kernel must be a column"),
+        (w.dim(2) > 1).because("a row of a row would be a column again"),
+        p[1] == 0,
+        p[3] == 0,
+    )

@@ -11,10 +11,12 @@ import atexit
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 import ml_dtypes
@@ -25,7 +27,13 @@ from eqsat_opt.common.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
-from eqsat_opt.runtime.child import Child, Message, answer_requests, ending_text
+from eqsat_opt.runtime.child import (
+    Child,
+    Message,
+    answer_requests,
+    ending_text,
+    resident_memory_bytes,
+)
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, Setting
 
 __all__ = [
@@ -51,6 +59,10 @@ _LEAST_LIMIT_S = 20.0
 _LIMIT_FACTOR = 20.0
 """A request is considered hung if it takes this many times longer than the longest before it."""
 
+_MOST_SESSIONS, _MOST_BYTES = 10, 512 << 20
+"""Sessions that the process holds at most, and memory that it may have grown by when it opens
+another one; those used least recently are closed first."""
+
 _NEVER = Deadline.never()
 
 
@@ -59,19 +71,24 @@ class SandboxDied(RuntimeFailed):
 
 
 class Sandbox:
-    """A child process that holds one session at a time.
+    """A child process that holds a few sessions.
 
     The process starts at once, in the background, and is started again after a crash. A sandbox is
     not for use by several threads at once.
 
     Attributes:
-        current: the session that the process holds.
+        held: numbers of the sessions that the process holds.
     """
 
     def __init__(self) -> None:
         self._child = _start()
         self._longest_s = 0.0
-        self.current: SandboxSession | None = None
+        self._numbers = count()
+        self.held: frozenset[int] = frozenset()
+
+    def next_number(self) -> int:
+        """Return a number that no session of this sandbox has had."""
+        return next(self._numbers)
 
     def open(
         self, model: ModelSource, options: OrtOptions, deadline: Deadline = _NEVER
@@ -172,16 +189,18 @@ class Sandbox:
             if deadline.expired:
                 raise OutOfTime
             raise SandboxDied(f"{what} {ending_text(code, elapsed_s, limit_s)}")
+        if "held" in reply[0]:
+            self.held = frozenset(reply[0]["held"])
         if "error" in reply[0]:
             raise RuntimeFailed(reply[0]["error"])
         self._longest_s = max(self._longest_s, elapsed_s)
         return reply
 
     def reset(self) -> None:
-        """Forget the session and its speed; the process keeps running."""
+        """Close all sessions and forget their speed; the process keeps running."""
         self._longest_s = 0.0
-        if self.current is not None:
-            self.current = None
+        if self.held:
+            self.held = frozenset()
             with suppress(RuntimeFailed, OutOfTime):
                 self.request("closing", {"do": "close"}, (), Deadline.after(_LEAST_LIMIT_S))
 
@@ -195,7 +214,7 @@ class Sandbox:
 
         A later request starts another process.
         """
-        self.current = None
+        self.held = frozenset()
         return self._child.end(_CRASH_S)
 
     def abandon(self) -> None:
@@ -204,7 +223,7 @@ class Sandbox:
 
 
 class SandboxSession:
-    """A model in a sandbox; it is loaded again if the process died or holds another model."""
+    """A model in a sandbox; it is loaded again if the process died or has closed its session."""
 
     def __init__(
         self,
@@ -218,6 +237,7 @@ class SandboxSession:
         self._box, self._model, self._options, self._deadline = box, model, options, deadline
         self._runtime, self._setting = runtime, dict(setting or {})
         self._who = "onnxruntime" if runtime == ORT else runtime
+        self._number = box.next_number()
         self._open()
 
     @property
@@ -237,13 +257,13 @@ class SandboxSession:
             RuntimeFailed: an input does not fit, a kernel failed, or the process did not survive.
             OutOfTime: the deadline has passed.
         """
-        if self._box.current is not self or not self._box.is_alive:
+        if self._number not in self._box.held or not self._box.is_alive:
             self._open()
         blobs: list[Any] = []
         values = {name: packed(value, blobs) for name, value in feeds.items()}
         header, received = self._box.request(
             f"{self._who}, running the model,",
-            {"do": "run", "feeds": values},
+            {"do": "run", "session": self._number, "feeds": values},
             blobs,
             deadline=self._deadline,
         )
@@ -257,6 +277,7 @@ class SandboxSession:
         is_path = not isinstance(model, bytes)
         header = {
             "do": "open",
+            "session": self._number,
             # The process may be older than the caller's latest change of directory.
             "folder": os.getcwd(),
             "path": os.fspath(model) if not isinstance(model, bytes) else "",
@@ -268,7 +289,6 @@ class SandboxSession:
         what = f"{self._who}, loading the model,"
         reply, _ = self._box.request(what, header, blobs, deadline=self._deadline)
         self._names = tuple(reply["inputs"]), tuple(reply["outputs"])
-        self._box.current = self
 
 
 _idle: list[Sandbox] = []
@@ -315,30 +335,40 @@ def _start() -> Child:
 
 
 def serve() -> None:
-    """Answer requests in the child process, which loads and runs one model at a time."""
-    session: Runner | None = None
+    """Answer requests in the child process, which loads and runs models."""
+    sessions: OrderedDict[int, Runner] = OrderedDict()
+    own_bytes = 0
 
     def answer(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
-        nonlocal session
-        if header["do"] == "run" and session is not None:
-            return _run(session, header["feeds"], blobs)
-        session = None
+        nonlocal own_bytes
+        if header["do"] == "run":
+            sessions.move_to_end(header["session"])
+            return _run(sessions[header["session"]], header["feeds"], blobs)
+        if header["do"] != "open":
+            sessions.clear()
         if header["do"] == "call":
             module, _, name = header["function"].partition(":")
             function = getattr(import_module(module), name)
             return {"value": function(header["value"], blobs)}, []
         if header["do"] != "open":
             return {}, []
-        session = _opened(header, blobs)
-        return {"inputs": list(session.input_names), "outputs": list(session.output_names)}, []
+        own_bytes = own_bytes if sessions else resident_memory_bytes()
+        while sessions and (
+            len(sessions) >= _MOST_SESSIONS or resident_memory_bytes() - own_bytes > _MOST_BYTES
+        ):
+            sessions.popitem(last=False)
+        session = sessions[header["session"]] = _opened(header, blobs)
+        names = {"inputs": list(session.input_names), "outputs": list(session.output_names)}
+        return {**names, "held": list(sessions)}, []
 
     def safely(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
         try:
             return answer(header, blobs)
         except MemoryError:
-            return {"error": "there is not enough memory to run the model"}, []
+            why = "there is not enough memory to run the model"
         except Exception as error:
-            return {"error": str(error) or type(error).__name__}, []
+            why = str(error) or type(error).__name__
+        return {"error": why, "held": list(sessions)}, []
 
     answer_requests(safely)
 

@@ -69,6 +69,23 @@ def test_two_sessions_take_turns() -> None:
         assert first.input_names == ("x",)
 
 
+def test_a_few_sessions_are_held_and_the_others_are_loaded_again() -> None:
+    names = [f"y{number}" for number in range(2 * module._MOST_SESSIONS)]
+    texts = {name: f"g (float[N] x) => (float[N] {name}) {{{name} = Neg(x)}}" for name in names}
+    with sandbox() as box:
+        sessions = [box.open(model(text), OPTIONS) for text in texts.values()]
+        assert len(box.held) == module._MOST_SESSIONS
+        with pytest.raises(RuntimeFailed, match="refuses the model"):
+            box.open(b"garbage", OPTIONS)
+        for session in (sessions[0], sessions[-1], sessions[0]):
+            assert session.run({"x": np.array([-1.0], "f4")})[0] == 1
+        assert len(box.held) == module._MOST_SESSIONS
+        box.reset()
+        assert not box.held
+        assert sessions[1].run({"x": np.array([-3.0], "f4")})[0] == 3
+        assert len(box.held) == 1
+
+
 def test_an_error_is_the_runtimes_own_and_the_session_goes_on() -> None:
     with sandbox() as box:
         with pytest.raises(RuntimeFailed, match="refuses the model"):
