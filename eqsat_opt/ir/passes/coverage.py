@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import onnx_ir
+
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx.mapping import READERS
 from eqsat_opt.ir.onnx.quantised import quantised_units
@@ -37,11 +39,14 @@ class Coverage:
 
 
 def coverage_of(graph: Graph) -> Coverage:
-    """Count the operators of a graph that pass through, except constants stored unchanged."""
+    """Count the operators of a graph that pass through.
+
+    Constants stored unchanged, and second names of values, are no operators.
+    """
     opaque = [
         node
         for node in graph.nodes
-        if node.op == OPAQUE and node.payload is not None and node.payload.op_type != "Constant"
+        if node.op == OPAQUE and node.payload is not None and not _computes_nothing(node.payload)
     ]
     units = quantised_units([node.payload for node in opaque])
     passing = Counter(node.payload.op_type for node in opaque)
@@ -58,3 +63,7 @@ def coverage_of(graph: Graph) -> Coverage:
         known=dict(known.most_common()),
         names=frozenset(name for node in opaque for name in node.sources),
     )
+
+
+def _computes_nothing(node: onnx_ir.Node) -> bool:
+    return node.domain == "" and node.op_type in ("Constant", "Identity")
