@@ -115,6 +115,7 @@ def optimise(
         require_portable(model.metadata_props, name)
         for place in filter(None, (destination, tuned)):
             place.check_for(model)
+    bulk_s = estimate_bulk_s(constant_bytes(model), stages.seconds["load"])
     untouched = partial(_untouched, model, name, request, stages=stages, faults=faults)
     outcome = faults.contain(
         lambda: stages.current,
@@ -129,6 +130,7 @@ def optimise(
             destination=destination,
             faults=faults,
             untouched=untouched,
+            bulk_s=bulk_s,
         ),
         _STAYS,
     )
@@ -162,6 +164,7 @@ def _optimised(
     destination: Destination | None,
     faults: Faults,
     untouched: Callable[[], Outcome],
+    bulk_s: float,
 ) -> Outcome:
     """Search, check and race a model that is loaded, and report on the result."""
     with ExitStack() as stack:
@@ -187,7 +190,6 @@ def _optimised(
             if tried.failure:
                 report = unsearched_report(name, model, stages.seconds, request, why=tried.failure)
                 return Outcome(model, None, report, None)
-        bulk_s = estimate_bulk_s(constant_bytes(model), stages.seconds["load"])
         deadline = deadline.before(bulk_s)  # writing the result takes that long
         plain = clean
         with stages("bodies"):
