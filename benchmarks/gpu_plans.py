@@ -27,8 +27,8 @@ import eqsat_opt
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
 from eqsat_opt.lab import zoo
-from eqsat_opt.runtime.backends.launching import alignment_bytes, load_launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.registry import load_launcher, record_of
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import make_constants
@@ -70,7 +70,7 @@ def _is_taken(plan: Plan, source: str, place: Buffer) -> bool:
     """
     touching = (one for one in plan.launches if source in (*one.reads, *one.writes))
     return not plan.buffer_of[source].base and all(
-        place.offset % alignment_bytes(one.backend) == 0 for one in touching
+        place.offset % record_of(one.backend).alignment_bytes == 0 for one in touching
     )
 
 

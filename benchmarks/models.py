@@ -31,9 +31,8 @@ from eqsat_opt.lab import zoo
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
-from eqsat_opt.runtime.backends.launching import launcher_names
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.runtimes import load_runtime
+from eqsat_opt.runtime.backends.registry import launcher_names, load_runtime
 
 
 def sources() -> dict[str, str]:

@@ -43,10 +43,10 @@ from eqsat_opt.lab.testing.graphs import evaluate
 from eqsat_opt.lab.testing.plans import MUTATIONS, branching_graph, judge, mutants
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.plans import differences, load_plan, plan_model
-from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime
 from eqsat_opt.runtime.backends.ort.launcher import Segment
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.registry import launcher_names, load_launcher
 from eqsat_opt.runtime.backends.tuned_file import open_as_raced
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable

@@ -39,7 +39,7 @@ from eqsat_opt.racing.race import race
 from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
-from eqsat_opt.runtime.backends.runtimes import load_runtime
+from eqsat_opt.runtime.backends.registry import load_runtime
 from eqsat_opt.runtime.backends.tuned_file import Execution, open_as_raced
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.source import Feeds, RaceRunner

@@ -21,8 +21,9 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.cudnn.build import built, plans
 from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec
-from eqsat_opt.runtime.backends.launching import Bound, Launcher, load_launcher, load_runner
+from eqsat_opt.runtime.backends.launching import Bound, Launcher
 from eqsat_opt.runtime.backends.numpy.launcher import NumpyLauncher
+from eqsat_opt.runtime.backends.registry import load_launcher, load_runner
 from eqsat_opt.runtime.devices.cuda import CudaDevice
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.profile import load_profile

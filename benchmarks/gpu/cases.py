@@ -17,7 +17,7 @@ from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.values.forms import PLAIN
 from eqsat_opt.ir.values.types import StaticType, TensorType, require_static
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.plan.files import plan_to_json
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides

@@ -26,7 +26,7 @@ from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
 from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.lab import zoo
 from eqsat_opt.lab.testing.reference import ReferenceSession
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import Tensors, Weights, make_constants
 from eqsat_opt.runtime.plan.files import plan_from_json

@@ -32,7 +32,7 @@ from eqsat_opt.pipeline.optimise import optimise
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.pipeline.stages import Stages
-from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
+from eqsat_opt.runtime.backends.cudnn import NAME as CUDNN
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import recorded
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile

@@ -20,6 +20,7 @@ from eqsat_opt.cli.session import (
 from eqsat_opt.common.codecs import document_text
 from eqsat_opt.errors import OptionError
 from eqsat_opt.pipeline.options import Options
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 
 __all__ = ["explain_model"]
 
@@ -73,7 +74,7 @@ def explain_model(
     seed: a.Seed = Options.seed,
     store: a.Store = None,
     custom_ops: a.CustomOps = None,
-    backends: a.Backends = "ort",
+    backends: a.Backends = ORT,
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,

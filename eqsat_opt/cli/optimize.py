@@ -21,6 +21,7 @@ from eqsat_opt.cli.session import (
 )
 from eqsat_opt.errors import OptionError
 from eqsat_opt.pipeline.options import Options
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 
 __all__ = ["optimize_model"]
 
@@ -74,7 +75,7 @@ def optimize_model(
     seed: a.Seed = Options.seed,
     store: a.Store = None,
     custom_ops: a.CustomOps = None,
-    backends: a.Backends = "ort",
+    backends: a.Backends = ORT,
     tuned: Annotated[
         str | None,
         typer.Option(

@@ -11,6 +11,7 @@ from eqsat_opt.cli.plotting import check_plot
 from eqsat_opt.cli.session import Session, check_writable, output_console, write_json
 from eqsat_opt.common.text import bytes_text, counted, plain_table, time_text
 from eqsat_opt.errors import OptionError
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,7 +57,7 @@ def _make(
             help="Who runs it: ort as one session, numpy operator by operator, or generated or "
             "native, with numpy for what they have no kernel for.",
         ),
-    ] = "ort",
+    ] = ORT,
     streams: Annotated[int, typer.Option(metavar="N", help="How many streams at most.")] = 1,
     target: Annotated[
         str,

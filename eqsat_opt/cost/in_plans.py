@@ -11,23 +11,15 @@ from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.ir.graph.kernel import Kernel, Operand
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.forms import PLAIN, Form
-from eqsat_opt.runtime.backends.protocol import (
-    DEFAULT,
-    Backend,
-    CarriedForm,
-    Implementation,
-    KernelPattern,
-    Offer,
-)
-from eqsat_opt.runtime.measure import Measurement
+from eqsat_opt.runtime.backends.generated import BACKEND as GENERATED
+from eqsat_opt.runtime.backends.numpy import BACKEND as NUMPY
+from eqsat_opt.runtime.backends.ort import NAME as ORT
+from eqsat_opt.runtime.backends.protocol import DEFAULT, Backend, Delegate, Implementation, Offer
 
 __all__ = ["IN_SESSION", "PlanPricer"]
 
-IN_SESSION = Form("ort")
+IN_SESSION = Form(ORT)
 """Form of values between the kernels of one session."""
-
-
-_GENERATED, _NUMPY = "launched:generated", "launched:numpy"
 
 _NUMPY_US = 1.0
 """Least time to look up an operator of the registry, call it and copy its result, µs."""
@@ -39,40 +31,21 @@ A generated kernel that is not known to be faster than a node of a session is no
 """
 
 
-class _InSession:
+class _InSession(Delegate):
     """A backend whose kernels run inside sessions."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.name = backend.name
-
-    def version(self) -> str:
-        return self.backend.version()
-
-    def patterns(self) -> Sequence[KernelPattern]:
-        return self.backend.patterns()
-
-    def carried(self) -> Sequence[CarriedForm]:
-        return self.backend.carried()
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
         if not kernel.steps:
             forms = {kernel.operands[0].form, kernel.writes}
-            return (DEFAULT,) if self.name == "ort" and forms == {PLAIN, IN_SESSION} else ()
+            return (DEFAULT,) if self.name == ORT and forms == {PLAIN, IN_SESSION} else ()
         return tuple(
             replace(
                 how,
                 reads=tuple(PLAIN if one.const else IN_SESSION for one in kernel.operands),
                 writes=(IN_SESSION,) * len(kernel.outputs),
             )
-            for how in self.backend.implementations(kernel)
+            for how in super().implementations(kernel)
         )
-
-    def request(self, offer: Offer) -> bytes:
-        return self.backend.request(offer)
-
-    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
-        return self.backend.measure(request, threads, budget_s)
 
 
 class PlanPricer:
@@ -137,9 +110,9 @@ class PlanPricer:
         if not quote.is_bound:
             return quote
         least_us = quote.time_us
-        if offer.backend == _NUMPY:
+        if offer.backend == NUMPY.launched_name:
             least_us += _NUMPY_US * len(offer.kernel.steps)
-        elif offer.backend == _GENERATED and _is_priced_alone(offer):
+        elif offer.backend == GENERATED.launched_name and _is_priced_alone(offer):
             least_us = max(least_us + _CALL_US, self._inner_us(offer))
         return Quote({**quote.metrics, TIME: least_us}, "bound")
 
@@ -181,7 +154,7 @@ def _is_priced_alone(offer: Offer) -> bool:
     This excludes generated kernels that consist of elementwise operators and movements.
     """
     kinds = {get_op(step.op).kind for step in offer.kernel.steps}
-    if offer.backend == _GENERATED:
+    if offer.backend == GENERATED.launched_name:
         return not kinds <= {"pointwise", "movement"}
     return bool(kinds)
 

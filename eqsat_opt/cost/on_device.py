@@ -15,7 +15,7 @@ from eqsat_opt.cost.recorded import RecordedDevice
 from eqsat_opt.ir.graph.commuted_kernels import commuted_key
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.forms import PLAIN, Form
-from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
+from eqsat_opt.runtime.backends.cudnn import NAME as CUDNN
 from eqsat_opt.runtime.backends.cudnn.oracle import recorded
 from eqsat_opt.runtime.backends.cudnn.spec import site_of
 from eqsat_opt.runtime.backends.gpu import GpuBackend, runner_of

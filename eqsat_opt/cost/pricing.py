@@ -24,11 +24,12 @@ from eqsat_opt.errors import EqsatError, StoreError
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.forms import PLAIN
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
 from eqsat_opt.runtime.devices.energy import EnergyModel
-from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.devices.profile import HOST_PROFILE, load_profile
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
 from eqsat_opt.runtime.processor import device_fingerprint
 
@@ -75,7 +76,7 @@ class Pricer:
         self,
         store: ProfileStore | None,
         threads: int,
-        backends: Sequence[str] = ("ort",),
+        backends: Sequence[str] = (ORT,),
         *,
         energy: EnergyModel | MeteredEnergy | None = None,
     ) -> None:
@@ -110,7 +111,7 @@ class Pricer:
     @property
     def event_us(self) -> float:
         """Time that waiting for a kernel on another stream adds, µs, from a processor's profile."""
-        return load_profile("xeon").event_us.value
+        return load_profile(HOST_PROFILE).event_us.value
 
     def usual(self, kernel: Kernel) -> Offer:
         """Return a kernel with the first implementation of the first backend."""

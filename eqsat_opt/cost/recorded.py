@@ -22,7 +22,7 @@ from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.forms import PLAIN
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Backend, Offer
-from eqsat_opt.runtime.backends.registry import load_backend, names
+from eqsat_opt.runtime.backends.registry import load_backend, portable_names
 from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.profile import (
@@ -189,7 +189,7 @@ class RecordedPricer:
 
 def _backends(device: RecordedDevice) -> Iterator[Backend]:
     recorded = {_title(version) for version in device.versions}
-    for number, name in enumerate(names()):
+    for number, name in enumerate(portable_names()):
         backend = load_backend(name)
         if not number or _title(backend.version()) in recorded:
             yield backend

@@ -15,7 +15,8 @@ from eqsat_opt.common.text import bytes_text, count_text, counted
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.runtime.backends.native.library import instructions, library_digest, missing
-from eqsat_opt.runtime.backends.runtimes import load_runtime, racing_runtimes
+from eqsat_opt.runtime.backends.ort import NAME as ORT
+from eqsat_opt.runtime.backends.registry import load_runtime, racing_runtimes, record_of
 from eqsat_opt.runtime.processor import device_fingerprint, usable_cores
 
 __all__ = ["Item", "inventory"]
@@ -63,7 +64,7 @@ def _processor() -> Item:
 
 def _runtimes() -> Iterator[Item]:
     for name in racing_runtimes():
-        title = "onnxruntime" if name == "ort" else name
+        title = record_of(name).title or name
         try:
             runtime = load_runtime(name)
             if why := runtime.missing():
@@ -73,7 +74,7 @@ def _runtimes() -> Iterator[Item]:
             yield Item(title, ", ".join(map(str, facts.values())), facts=facts)
         except Exception as error:  # another package may raise anything
             yield Item(title, f"cannot be loaded: {error}", is_here=False)
-        if name == "ort":
+        if name == ORT:
             yield _kernels()
 
 

@@ -13,6 +13,9 @@ from typing import Any, Literal, TypeAlias
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import OptionError
+from eqsat_opt.runtime.backends.native import NAME as NATIVE
+from eqsat_opt.runtime.backends.ort import NAME as ORT
+from eqsat_opt.runtime.backends.registry import record_of
 
 __all__ = ["HOST", "Effort", "Options", "chosen_options"]
 
@@ -46,9 +49,6 @@ _STREAMS = 128
 
 _THREADS_PER_CORE = 16
 """Largest number of threads per usable core; with more a session takes seconds to start."""
-
-_PLAN_ONLY = ("native", "generated", "numpy", "openvino")
-"""Backends whose kernels can be in plans, but in no model."""
 
 _BY_EFFORT: Any = None
 """Placeholder in fields whose default depends on the effort; replaced in `__post_init__`."""
@@ -265,7 +265,7 @@ class Options:
     seed: int = 0
     store: str | None = None
     custom_ops: tuple[str, ...] = ()
-    backends: Sequence[str] = ("ort",)
+    backends: Sequence[str] = (ORT,)
     plan: str | None = None
     tuned: str | None = None
     runtimes: Sequence[str] | None = None
@@ -329,26 +329,26 @@ class Options:
             raise OptionError(
                 f"the limit of {self.nodes} e-nodes leaves no room; give a positive number"
             )
-        plan_only = _PLAN_ONLY if self.plan is not None else ()
-        if "native" in self.backends and not plan_only:
+        if NATIVE in self.backends and self.plan is None:
             raise OptionError(
                 "our own kernels stand in the form for this machine, not in the portable result; "
-                "leave native out of the backends and ask for that form with --tuned FILE (tuned=)"
+                f"leave {NATIVE} out of the backends and ask for that form with --tuned FILE "
+                "(tuned=)"
             )
-        if "ort" not in self.backends and not set(plan_only) & set(self.backends):
+        if ORT not in self.backends and not self._plan_only:
             raise OptionError(
-                f"the backends are {', '.join(self.backends) or 'none'}; add ort, which runs what "
-                "no other does"
+                f"the backends are {', '.join(self.backends) or 'none'}; add {ORT}, which runs "
+                "what no other does"
             )
         # A plan may do without onnxruntime; the portable result cannot.
-        first = ("ort",) if not plan_only else ()
+        first = (ORT,) if self.plan is None else ()
         object.__setattr__(self, "backends", tuple(dict.fromkeys((*first, *self.backends))))
-        if self.backends != ("ort",) and not self.is_here:
+        if self.backends != (ORT,) and not self.is_here:
             raise OptionError(
                 f"the kernels of {self.target} are those of its profile; leave the backends out"
             )
         if self.runtimes is not None:
-            object.__setattr__(self, "runtimes", tuple(dict.fromkeys(("ort", *self.runtimes))))
+            object.__setattr__(self, "runtimes", tuple(dict.fromkeys((ORT, *self.runtimes))))
         if self.threads > (most := _THREADS_PER_CORE * _usable_cores()):
             raise OptionError(
                 f"{self.threads} threads are too many for {_usable_cores()} usable cores; give at "
@@ -364,9 +364,15 @@ class Options:
 
     @property
     def portable_backends(self) -> tuple[str, ...]:
-        """Backends whose kernels may be in a model; ``ort`` first."""
-        left_out = _PLAN_ONLY if self.plan is not None else ()
-        return ("ort", *(name for name in self.backends if name not in ("ort", *left_out)))
+        """The backends whose kernels may be in a model; ``ort`` first."""
+        left_out = {ORT, *self._plan_only}
+        return (ORT, *(name for name in self.backends if name not in left_out))
+
+    @property
+    def _plan_only(self) -> tuple[str, ...]:
+        """The backends whose kernels are in the plan only; none if no plan is made."""
+        given = self.backends if self.plan is not None else ()
+        return tuple(name for name in given if record_of(name).is_plan_only)
 
     @property
     def shape_sets(self) -> tuple[Shapes, ...]:

@@ -18,10 +18,11 @@ from eqsat_opt.errors import OptionError, PlanError, RuntimeFailed
 from eqsat_opt.ir.graph.plain_names import plain_kernel
 from eqsat_opt.ir.onnx.files.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.runtime.backends.launching import launcher_names, load_runner
+from eqsat_opt.runtime.backends.ort import NAME as ORT
+from eqsat_opt.runtime.backends.registry import launcher_names, load_runner
 from eqsat_opt.runtime.devices.cuda import CudaDevice
 from eqsat_opt.runtime.devices.host import HostDevice
-from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.devices.profile import HOST_PROFILE, load_profile
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.hosted import hosted
 from eqsat_opt.runtime.plan.constants import make_constants
@@ -81,7 +82,7 @@ def _on_gpu(plan: Plan, model: ModelLike) -> Executable:
 def plan_model(
     model: Any,
     *,
-    backend: str = "ort",
+    backend: str = ORT,
     shapes: Mapping[str, tuple[int, ...] | int] | None = None,
     streams: int = 1,
     target: str = _HOST,
@@ -165,7 +166,7 @@ def differences(
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """Describe a plan as JSON values; times are analytic, by the profile named among them."""
-    profile = load_profile("xeon" if plan.target == _HOST else plan.target)
+    profile = load_profile(HOST_PROFILE if plan.target == _HOST else plan.target)
     times = profile.launch_times_us(plan.launches)
     placed, event_us = schedule_of(plan), profile.event_us.value
     begins = begins_us(placed, times, event_us)

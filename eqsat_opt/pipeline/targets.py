@@ -25,6 +25,7 @@ from eqsat_opt.pipeline.options import HOST
 from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.devices.profile import (
     FORMAT,
+    HOST_PROFILE,
     RECORDED,
     DeviceProfile,
     device_file,
@@ -55,9 +56,6 @@ _UNITS = {
     "pj_per_byte": "pJ/B",
 }
 """Units of figures by a part of their names; all other figures are counts and shares."""
-
-_USUAL = "xeon"
-"""Profile that completes the recorded prices of a processor, if the user names no other."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,7 @@ def import_target(
             kept = _renamed(device, device.profile.name if name is None else name)
         elif kind == EXPORT_FORMAT:
             called = Path(where).stem if name is None else name
-            behind = load_profile(base or _USUAL)
+            behind = load_profile(base or HOST_PROFILE)
             found = recorded_device(
                 read_export(file), behind, called, machine=machine, threads=threads
             )

@@ -8,12 +8,14 @@ from typing import Any
 
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.native.partitions import SegmentLauncher, algorithm_of
+from eqsat_opt.runtime.backends.native.segments import NAME as SEGMENTS
+from eqsat_opt.runtime.backends.native.segments.launcher import algorithm_of
 from eqsat_opt.runtime.backends.native.tuning import NotTuned, tune
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.launcher import segment_model
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.devices.host import processor_us
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.plan import Launch
@@ -70,11 +72,10 @@ def with_own_kernels(
         algorithms[launch.name] = algorithm_of(ways)
     if not algorithms:
         return None
-    name = SegmentLauncher.name
     plan = replace(
         draft.plan,
         launches=tuple(
-            replace(one, backend=name, algorithm=algorithms[one.name])
+            replace(one, backend=SEGMENTS, algorithm=algorithms[one.name])
             if one.name in algorithms
             else one
             for one in draft.plan.launches
@@ -87,7 +88,7 @@ def with_own_kernels(
 
 
 def _is_session(launch: Launch) -> bool:
-    return launch.backend == "ort" and launch.algorithm == "default"
+    return launch.backend == ORT and launch.algorithm == "default"
 
 
 def _ways(

@@ -17,14 +17,15 @@ from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.racing.planned_kernels import with_own_kernels
 from eqsat_opt.racing.race import race
 from eqsat_opt.racing.race_result import RaceResult
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from eqsat_opt.runtime.devices.host import HostDevice, processor_us
+from eqsat_opt.runtime.devices.host import processor_us
 from eqsat_opt.runtime.devices.meters import found_meter
-from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.devices.profile import HOST_PROFILE, load_profile
 from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.hosted import hosted
 from eqsat_opt.runtime.inputs import input_specs, sizes_for, symbolic_sizes
-from eqsat_opt.runtime.plan.constants import Tensors, Weights, make_constants
+from eqsat_opt.runtime.plan.constants import Tensors, Weights
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, read_structure
 from eqsat_opt.select.rebuilding.planning import Draft, simulated_us
@@ -69,9 +70,6 @@ _BUILDS, _RUNS = 2, 7
 
 _DRAFTS = 0.1
 """Share of the time left in which the original runs on further inputs."""
-
-_PROFILE = "xeon"
-"""The device profile whose event costs are taken for streams of the host."""
 
 
 @dataclass(frozen=True)
@@ -188,10 +186,8 @@ class _Judge:
         Raises:
             RuntimeFailed: the plan cannot run here.
         """
-        plan = draft.plan
-        launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
         try:
-            return Executable(plan, make_constants(plan, self._tensors), HostDevice(), launchers)
+            return hosted(draft.plan, self._tensors)
         except PlanError as error:
             raise RuntimeFailed(str(error)) from error
 
@@ -210,7 +206,7 @@ class _Judge:
                 clock=self._clock,
                 span_s=min(_PRICE_S, _TIMING * job.deadline.left_s),
             )
-            self.prices[draft.name] = simulated_us(draft.plan, times, load_profile(_PROFILE))
+            self.prices[draft.name] = simulated_us(draft.plan, times, load_profile(HOST_PROFILE))
         except RuntimeFailed as error:
             self.refused[draft.name] = str(error)
         finally:
@@ -309,12 +305,9 @@ def _rounds(reference: Reference, deadline: Deadline) -> int:
     return int(max(least, min(most, _TIMING * deadline.left_s / max(reference.run_s, 1e-9))))
 
 
-_SESSION = "ort"
-"""The backend of launches that kernels of our own may run inside."""
-
-
 def _has_session(plan: Plan) -> bool:
-    return any(launch.backend == _SESSION for launch in plan.launches)
+    """Return whether a plan has a launch that kernels of our own may run inside."""
+    return any(launch.backend == ORT for launch in plan.launches)
 
 
 def _racers(prices: Mapping[str, float], drafts: Mapping[str, Draft]) -> list[str]:

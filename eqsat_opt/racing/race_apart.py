@@ -20,16 +20,13 @@ from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import EqsatError, RuntimeFailed, reason
 from eqsat_opt.racing.race import race
 from eqsat_opt.racing.race_result import RaceResult
-from eqsat_opt.runtime.backends.runtimes import NATIVE, ORT
+from eqsat_opt.runtime.backends.registry import record_of
 from eqsat_opt.runtime.backends.sandbox import Sandbox, packed, unpacked
 from eqsat_opt.runtime.backends.tuned_file import Execution
 from eqsat_opt.runtime.devices.meters import found_meter, open_meter
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
 __all__ = ["Entrant", "hold_race", "race_here"]
-
-_TRUSTED = frozenset((ORT, NATIVE))
-"""Runtimes that this process loads anyway."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,9 @@ def hold_race(
         RuntimeFailed: the original does not run.
         OutOfTime: the deadline passed.
     """
-    foreign = {name for name, one in entrants.items() if one.execution.runtime not in _TRUSTED}
+    foreign = {
+        name for name, one in entrants.items() if not record_of(one.execution.runtime).is_trusted
+    }
     why = ""
     if foreign and box is not None:
         try:

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.runtime import WITHOUT
-from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
+from eqsat_opt.runtime.backends.registry import load_runtime
 from eqsat_opt.runtime.measure import (
     SYSTEM_CLOCK,
     Clock,

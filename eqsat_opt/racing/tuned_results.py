@@ -24,10 +24,11 @@ from eqsat_opt.racing.examination import drafts_of
 from eqsat_opt.racing.race_apart import Entrant, hold_race
 from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.racing.session_settings import promising_settings
+from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, tune
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
-from eqsat_opt.runtime.backends.runtimes import NATIVE, ORT
 from eqsat_opt.runtime.backends.sandbox import Sandbox, sandbox
 from eqsat_opt.runtime.backends.tuned_file import MOST_BYTES, Execution, tuned_model
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for, symbolic_sizes

@@ -50,7 +50,7 @@ class Executable:
         self._works = []
         for name in dict.fromkeys(launch.backend for launch in plan.launches):
             launcher = launchers[name]
-            _require_version(plan, launcher)
+            _require_version(plan, name, launcher)
             own = [launch for launch in plan.launches if launch.backend == name]
             launcher.prepare(own, plan.buffer_of)
         for launch in plan.launches:
@@ -215,11 +215,11 @@ class Executable:
             device.wait(events[event], streams[0])
 
 
-def _require_version(plan: Plan, launcher: Launcher) -> None:
-    made_with, here = plan.versions.get(launcher.name), launcher.version()
+def _require_version(plan: Plan, backend: str, launcher: Launcher) -> None:
+    made_with, here = plan.versions.get(backend), launcher.version()
     if made_with != here:
         raise PlanError(
-            f"the plan was made with {made_with or 'no version'} as {launcher.name}; here is "
+            f"the plan was made with {made_with or 'no version'} as {backend}; here is "
             f"{here}: plan again"
         )
 

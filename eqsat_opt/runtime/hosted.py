@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.threaded import ThreadedHost
 from eqsat_opt.runtime.executor import Executable

@@ -15,7 +15,7 @@ from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.lab import zoo
-from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA
+from eqsat_opt.runtime.backends.generated.gpu import NAME as CUDA
 from eqsat_opt.runtime.backends.launching import Launcher
 from eqsat_opt.runtime.backends.numpy.launcher import NumpyLauncher
 from eqsat_opt.runtime.devices.host import HostDevice

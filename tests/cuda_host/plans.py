@@ -8,8 +8,8 @@ from pathlib import Path
 
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.values.forms import Form
+from eqsat_opt.runtime.backends.generated.gpu import NAME as CUDA
 from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import (
-    CUDA,
     CudaKernel,
     CudaLauncher,
     cuda_kernel,

@@ -30,9 +30,9 @@ from eqsat_opt.lab.testing.plans import (
     siblings_graph,
 )
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
-from eqsat_opt.runtime.backends.launching import load_launcher, takes_views
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.registry import load_launcher, record_of
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.threaded import ThreadedHost
 from eqsat_opt.runtime.executor import Executable
@@ -66,7 +66,7 @@ def check(
     plan = make_plan(graph, tensors, choose(seed), streams=streams, form_of=lambda name: form)
     assert plan_from_json(json.loads(plan_text(plan))) == plan
     for launch in plan.launches:
-        if not takes_views(launch.backend):
+        if not record_of(launch.backend).takes_views:
             assert all(plan.buffer_of[name].is_dense for name in (*launch.reads, *launch.writes))
     constants = make_constants(plan, tensors)
     draw = np.random.default_rng(seed)

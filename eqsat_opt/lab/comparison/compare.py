@@ -44,6 +44,7 @@ from eqsat_opt.lab.search import Pricer as SearchPricer
 from eqsat_opt.lab.search.pricing.streaming import StreamDevice
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.runtime.backends.registry import load_backend
@@ -148,7 +149,7 @@ def _framed(
         device = Installed(Offered(subject.pricer), clock.measured)
         backends = known_as(subject.pricer.backends)
     elif settings.level != "operators":
-        backends = (load_backend("ort"),)
+        backends = (load_backend(ORT),)
     streams: StreamDevice | None = profile
     board: Board | None = None
     if settings.runs_streams:

@@ -14,16 +14,10 @@ from typing import Protocol
 from eqsat_opt.errors import EqsatError, OptionError, or_nearest
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.lab.search import Offered, Quoted
-from eqsat_opt.runtime.backends.launched import LAUNCHED
-from eqsat_opt.runtime.backends.protocol import (
-    Backend,
-    CarriedForm,
-    Implementation,
-    KernelPattern,
-    Offer,
-)
-from eqsat_opt.runtime.backends.registry import load_backend, names
-from eqsat_opt.runtime.measure import Measurement
+from eqsat_opt.runtime.backends.ort import NAME as ORT
+from eqsat_opt.runtime.backends.protocol import Backend, Delegate
+from eqsat_opt.runtime.backends.record import LAUNCHED
+from eqsat_opt.runtime.backends.registry import load_backend, portable_names, record_of, records
 
 __all__ = [
     "ALL",
@@ -37,14 +31,6 @@ __all__ = [
 
 ALL = "all"
 """The name that selects every installed backend."""
-
-_OWN = {
-    "ort": ("ort",),
-    "native": ("native", f"{LAUNCHED}native"),
-    "generated": (f"{LAUNCHED}generated",),
-    "numpy": (f"{LAUNCHED}numpy",),
-    "openvino": (f"{LAUNCHED}openvino",),
-}
 
 
 class Placing(Protocol):
@@ -61,7 +47,10 @@ class Placing(Protocol):
 
 def sources_of(backend: str) -> tuple[str, ...]:
     """Return the names under which the kernels of a backend are priced."""
-    return _OWN.get(backend, (backend,))
+    record = record_of(backend)
+    inside = (backend,) if record.kernels else ()
+    beside = (record.launched_name,) if record.launches else ()
+    return (*inside, *beside) or (backend,)
 
 
 def priced_sources(settings: Placing, threads: int) -> tuple[str, ...]:
@@ -88,14 +77,15 @@ def chosen_backends(given: Sequence[str]) -> tuple[str, ...]:
     Raises:
         OptionError: there is no such backend, or it cannot be used here.
     """
-    known = tuple(dict.fromkeys((*_OWN, *names())))
+    own = (name for name, one in records().items() if one.is_offered)
+    known = tuple(dict.fromkeys((*own, *portable_names())))
     for name in given:
         if name not in (*known, ALL):
             raise OptionError(f"unknown backend {name!r}; {or_nearest(name, (*known, ALL))}")
         if name != ALL and (why := _missing(name)):
             raise OptionError(f"the backend {name} cannot be used here: {why}")
     every = (one for one in known if not _missing(one)) if ALL in given else given
-    return tuple(dict.fromkeys(("ort", *every)))
+    return tuple(dict.fromkeys((ORT, *every)))
 
 
 def _missing(backend: str) -> str:
@@ -135,34 +125,16 @@ class Installed:
 
 def known_as(backends: Sequence[Backend]) -> tuple[Backend, ...]:
     """Return the sources of kernels, renamed to their backends."""
-    return tuple(_Named(one, _plain(one.name)) for one in backends)
+    return tuple(map(_Named, backends))
 
 
 def _plain(source: str) -> str:
     return source.removeprefix(LAUNCHED)
 
 
-@dataclass(frozen=True)
-class _Named:
+class _Named(Delegate):
     """A source of kernels under the name of its backend."""
 
-    source: Backend
-    name: str
-
-    def version(self) -> str:
-        return self.source.version()
-
-    def patterns(self) -> Sequence[KernelPattern]:
-        return self.source.patterns()
-
-    def carried(self) -> Sequence[CarriedForm]:
-        return self.source.carried()
-
-    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        return self.source.implementations(kernel)
-
-    def request(self, offer: Offer) -> bytes:
-        return self.source.request(offer)
-
-    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
-        return self.source.measure(request, threads, budget_s)
+    def __init__(self, source: Backend) -> None:
+        super().__init__(source)
+        self.name = _plain(source.name)

@@ -37,9 +37,10 @@ from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
 from eqsat_opt.pipeline.terms import search_options
 from eqsat_opt.racing.planned_results import PORTABLE, PlanContest, PlanJob, hold_plan_contest
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
-from eqsat_opt.runtime.backends.launched import LAUNCHED
-from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
+from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.ort import NAME as ORT
+from eqsat_opt.runtime.backends.registry import launcher_names, load_launcher, record_of
 from eqsat_opt.runtime.plan.constants import Weights
 from eqsat_opt.runtime.plan.files import write_plan
 from eqsat_opt.runtime.plan.plan import Plan
@@ -157,7 +158,7 @@ def _for_host(
             seeds=request.seeds,
             numerics=request.numerics,
             max_error=request.max_error,
-            has_kernels="native" in request.backends and request.threads == 1,
+            has_kernels=NATIVE in request.backends and request.threads == 1,
             is_raced=request.race,
             strict=request.strict,
             deadline=deadline,
@@ -177,9 +178,6 @@ def _in_time(drafted: Iterator[Draft], deadline: Deadline) -> Iterator[Draft]:
         yield draft
 
 
-_BESIDE = ("generated", "native", "numpy")
-"""Backends whose kernels are launched outside of sessions."""
-
 _CHOOSING = 0.15
 """Share of the time left in which kernels of the result are chosen again, among all backends; the
 choice from the whole e-graph then gets the same share of the remaining time."""
@@ -197,8 +195,9 @@ def _chosen(
     if there is time for a search `_AGAIN` times as long as the first one.
     """
     job, proposal = outcome.job, outcome.proposal
-    beside = tuple(f"{LAUNCHED}{name}" for name in request.backends if name in _BESIDE)
-    if job is None or proposal is None or not beside or "ort" not in request.backends:
+    own = map(record_of, request.backends)
+    beside = tuple(one.launched_name for one in own if one.launches and not one.runs_models)
+    if job is None or proposal is None or not beside or ORT not in request.backends:
         return
     if request.threads > 1 or not job.search.measure or not is_time_alone(job.search.objective):
         return
@@ -215,7 +214,7 @@ def _chosen(
     needed_s = _AGAIN * sum(proposal.stages_s.get(name, 0.0) for name in ("tile", "extract"))
     if search.deadline.left_s < needed_s:
         return
-    inside = ("native",) if "native" in request.backends and not missing() else ()
+    inside = (NATIVE,) if NATIVE in request.backends and not missing() else ()
     with (
         suppress(ExtractionError),
         open_plan_pricer(request, inside, beside, deadline=search.deadline) as pricer,
@@ -310,7 +309,7 @@ def _for_recorded(
     (draft,) = drafts(
         {name: graph},
         stored_tensors(_weights(outcome, given)),
-        ("ort",),
+        (ORT,),
         sizes=sizes.given,
         threads=device.threads,
         target=request.target,

@@ -39,9 +39,9 @@ from eqsat_opt.racing.tuned_results import (
     TunedJob,
     hold_tuned_contest,
 )
+from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.registry import TUNED_ONLY
-from eqsat_opt.runtime.backends.runtimes import load_runtime, racing_runtimes
+from eqsat_opt.runtime.backends.registry import load_runtime, racing_runtimes
 from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import repropose
@@ -99,7 +99,7 @@ def _suited(
         return None
     search = replace(job.search, deadline=deadline.share(_SUITING), alternatives=0)
     try:
-        with open_pricer(request, TUNED_ONLY) as pricer:
+        with open_pricer(request, NATIVE) as pricer:
             pricer.calibrate(search.deadline.share(CALIBRATION))
             (one, *_), _ = repropose(
                 proposal, pricer, search, max_error=request.max_error, progress=stages.progress

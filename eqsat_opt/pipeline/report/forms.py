@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from eqsat_opt.common.text import (
-    counted,
-    time_text,
-)
+from eqsat_opt.common.text import counted, time_text
+from eqsat_opt.runtime.backends.native import NAME as NATIVE
 
-if TYPE_CHECKING:
-    pass
-
-
-__all__ = [
-    "Planned",
-    "Tuned",
-]
+__all__ = ["Planned", "Tuned"]
 
 
 @dataclass(frozen=True)
@@ -100,7 +91,7 @@ class Tuned:
     @property
     def _how_text(self) -> str:
         """A description of its runtime, or of the sites that other algorithms compute."""
-        if self.runtime != "native":
+        if self.runtime != NATIVE:
             return f"run by {self.winner}"
         kinds = ", ".join(f"{name} ×{count}" for name, count in self.algorithms.items())
         back = f"; {self.withdrawn} fell back to keep the error" if self.withdrawn else ""

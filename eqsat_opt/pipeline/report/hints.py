@@ -33,9 +33,9 @@ from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import Hint
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.finding import Job
+from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.runtime.backends.registry import TUNED_ONLY
 from eqsat_opt.select.choosing.choose import ChoiceResult
 from eqsat_opt.select.proposal import Proposal, propose
 
@@ -193,7 +193,7 @@ def _tuned(report: Report, proposal: Proposal, request: Request) -> Iterator[Hin
     if not total_us:
         return
     store = None if request.store == "" else ProfileStore(request.store)
-    pricer = Pricer(store, request.threads, (TUNED_ONLY,))
+    pricer = Pricer(store, request.threads, (NATIVE,))
     try:
         (native,) = pricer.backends
         ways = {

@@ -1,14 +1,15 @@
-"""Objects found by name: our own, by module and class, and those that installed packages offer."""
+"""Objects found by name: our own, by their makers, and those that installed packages offer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.errors import OptionError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["Offered"]
 
@@ -21,18 +22,20 @@ class Offered:
         kind: the word for one object in messages.
         group: the group of entry points of packages; each entry point names a class, or another
             callable without arguments, that makes an object.
-        own: module and class of our own objects, by name.
+        own: makers of our own objects, by name.
         hidden: names of our own objects that users cannot ask for.
         why_named: the reason for which an object's own name has to be that of its entry point.
     """
 
     kind: str
     group: str
-    own: Mapping[str, tuple[str, str]]
+    own: Mapping[str, Callable[[], Any]]
     hidden: frozenset[str]
     why_named: str
 
     def _installed(self) -> dict[str, EntryPoint]:
+        from importlib.metadata import entry_points  # slow to load, and seldom needed
+
         points = entry_points(group=self.group)
         return {point.name: point for point in points if point.name not in self.own}
 
@@ -49,8 +52,7 @@ class Offered:
             OptionError: there is no such name, or the object cannot be loaded.
         """
         if name in self.own:
-            module, attribute = self.own[name]
-            return getattr(import_module(module), attribute)()
+            return self.own[name]()
         point = self._installed().get(name)
         if point is None:
             raise OptionError(f"unknown {self.kind} {name!r}; there are {', '.join(self.names)}")

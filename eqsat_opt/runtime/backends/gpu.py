@@ -11,8 +11,8 @@ from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.cublaslt.backend import CublasLtBackend
 from eqsat_opt.runtime.backends.cudnn.backend import CudnnBackend
+from eqsat_opt.runtime.backends.generated.gpu import NAME as CUDA
 from eqsat_opt.runtime.backends.generated.gpu.cuda_backend import CudaBackend
-from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA
 from eqsat_opt.runtime.backends.protocol import Implementation, KernelPattern
 from eqsat_opt.runtime.backends.shared.elsewhere import Elsewhere
 from eqsat_opt.runtime.devices.profile import DeviceProfile

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.forms import PLAIN
 from eqsat_opt.ir.values.types import numpy_dtype
-from eqsat_opt.runtime.backends.generated.eligible import is_eligible
-from eqsat_opt.runtime.backends.generated.patterns import generated_patterns
-from eqsat_opt.runtime.backends.launching import Bound, load_launcher, takes_views
-from eqsat_opt.runtime.backends.native.launcher import can_run
+from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.protocol import (
     DEFAULT,
     CarriedForm,
@@ -25,53 +20,35 @@ from eqsat_opt.runtime.backends.protocol import (
     KernelPattern,
     Offer,
 )
+from eqsat_opt.runtime.backends.record import BackendRecord
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.measure import Measurement, measure
 from eqsat_opt.runtime.plan.files import body_from_json, body_to_json
 from eqsat_opt.runtime.plan.places import aligned_memory
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
 
-__all__ = [
-    "LAUNCHED",
-    "LaunchedBackend",
-    "generated_launches",
-    "native_launches",
-    "numpy_launches",
-    "openvino_launches",
-]
-
-LAUNCHED = "launched:"
-"""Prefix of the names of these backends; the rest is their name in plans."""
-
-_SMALL_BYTES = 1 << 20
-"""Largest size of a kernel without products that NumPy is offered: it is fastest where the cost of
-calls dominates, and in products."""
+__all__ = ["LaunchedBackend"]
 
 
 class LaunchedBackend:
     """Backend that runs kernels as launches of a plan, on dense memory.
 
     Args:
-        launcher: the name of the launcher.
-        can: returns whether the launcher can run a kernel.
-        patterns: returns the patterns that it runs as one kernel, beyond single operators.
+        record: the record of the backend in plans.
     """
 
-    def __init__(
-        self,
-        launcher: str,
-        can: Callable[[Kernel], bool],
-        patterns: Callable[[], Sequence[KernelPattern]] = tuple,
-    ) -> None:
-        self.name = LAUNCHED + launcher
-        self._launcher, self._can, self._patterns = launcher, can, patterns
+    def __init__(self, record: BackendRecord) -> None:
+        self.name = record.launched_name
+        self._record = record
 
     def version(self) -> str:
         """Return the version of the launcher."""
-        return f"{load_launcher(self._launcher).version()}, launched"
+        return f"{load_launcher(self._record.name).version()}, launched"
 
     def patterns(self) -> Sequence[KernelPattern]:
         """Return patterns around one operator; the plan itself joins elementwise neighbours."""
-        return self._patterns()
+        patterns: Sequence[KernelPattern] = self._record.patterns() if self._record.patterns else ()
+        return patterns
 
     def carried(self) -> Sequence[CarriedForm]:
         """Return no forms: launches use the order of ONNX."""
@@ -82,8 +59,8 @@ class LaunchedBackend:
         forms = {kernel.writes, *(operand.form for operand in kernel.operands)}
         if not kernel.steps or forms != {PLAIN} or kernel.static_types is None:
             return ()
-        how = replace(DEFAULT, strided=takes_views(self._launcher))
-        return (how,) if self._can(kernel) else ()
+        how = replace(DEFAULT, strided=self._record.takes_views)
+        return (how,) if self._record.launches and self._record.launches(kernel) else ()
 
     def request(self, offer: Offer) -> bytes:
         """Serialise the kernel as plans store it."""
@@ -111,8 +88,8 @@ class LaunchedBackend:
             name: Buffer(name, str(array.dtype), array.shape, dense_strides(array.shape))
             for name, array in arrays.items()
         }
-        launch = Launch("it", self._launcher, body, "default", reads=reads, writes=writes)
-        launcher = load_launcher(self._launcher)
+        launch = Launch("it", self._record.name, body, "default", reads=reads, writes=writes)
+        launcher = load_launcher(self._record.name)
         launcher.prepare([launch], buffers)
         bound = Bound(
             tuple(arrays[name] for name in reads),
@@ -120,41 +97,3 @@ class LaunchedBackend:
             aligned_memory(launcher.workspace_bytes(launch, buffers)),
         )
         return measure(launcher.build(launch, bound), threads=threads, budget_s=budget_s)
-
-
-def _is_float(kernel: Kernel) -> bool:
-    return all(type_.dtype == "float32" for type_ in kernel.types)
-
-
-@lru_cache(maxsize=1 << 12)
-def _can_generate(kernel: Kernel) -> bool:
-    graph = kernel.to_graph()
-    return is_eligible(graph, graph.nodes, graph.outputs)
-
-
-def _is_for_numpy(kernel: Kernel) -> bool:
-    if any(step.op == "MatMul" for step in kernel.steps):
-        return len(kernel.steps) == 1
-    kinds = {get_op(step.op).kind for step in kernel.steps}
-    size = kernel.bytes
-    return kinds <= {"pointwise", "movement"} and isinstance(size, int) and size <= _SMALL_BYTES
-
-
-def generated_launches() -> LaunchedBackend:
-    """Return the backend of elementwise, movement, reduction and window kernels, small products."""
-    return LaunchedBackend("generated", _can_generate, generated_patterns)
-
-
-def native_launches() -> LaunchedBackend:
-    """Return the backend of products and normalisations."""
-    return LaunchedBackend("native", can_run)
-
-
-def numpy_launches() -> LaunchedBackend:
-    """Return the backend of products and of small kernels."""
-    return LaunchedBackend("numpy", _is_for_numpy)
-
-
-def openvino_launches() -> LaunchedBackend:
-    """Return the backend of all kernels in float32; those that OpenVINO refuses have no price."""
-    return LaunchedBackend("openvino", _is_float)

@@ -23,6 +23,7 @@ __all__ = [
     "DEFAULT",
     "Backend",
     "CarriedForm",
+    "Delegate",
     "Implementation",
     "KernelPattern",
     "Offer",
@@ -216,3 +217,33 @@ class Backend(Protocol):
         Returns:
             The measurement; its `time_us` excludes the time that a session adds for each node.
         """
+
+
+class Delegate:
+    """A backend that asks another one; subclasses answer some questions differently.
+
+    Args:
+        backend: the other backend.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.name = backend.name
+        self._backend = backend
+
+    def version(self) -> str:
+        return self._backend.version()
+
+    def patterns(self) -> Sequence[KernelPattern]:
+        return self._backend.patterns()
+
+    def carried(self) -> Sequence[CarriedForm]:
+        return self._backend.carried()
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        return self._backend.implementations(kernel)
+
+    def request(self, offer: Offer) -> bytes:
+        return self._backend.request(offer)
+
+    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
+        return self._backend.measure(request, threads, budget_s)

@@ -1,60 +1,84 @@
-"""The backends by name: our own, and those of installed packages.
+"""The backends by name: our own, by the records of their folders, and those of installed packages.
 
-A package offers a backend through an entry point of the group ``eqsat_opt.backends``, which names
-a class (or another callable without arguments) that makes a `Backend`.
+A package offers a backend through an entry point of the group ``eqsat_opt.backends``, and a runtime
+of whole models through one of ``eqsat_opt.runtimes``. Each names a class (or another callable
+without arguments) that makes a `Backend` or a `Runtime`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.errors import EqsatError, PlanError, RuntimeFailed
 from eqsat_opt.runtime.backends.entry_points import Offered
-from eqsat_opt.runtime.backends.protocol import (
-    Backend,
-    CarriedForm,
-    Implementation,
-    KernelPattern,
-    Offer,
-)
-from eqsat_opt.runtime.measure import Measurement
+from eqsat_opt.runtime.backends.record import BackendRecord, Lazy
 
-__all__ = ["GROUP", "TUNED_ONLY", "load_backend", "names"]
+if TYPE_CHECKING:
+    from eqsat_opt.runtime.backends.launching import Launcher
+    from eqsat_opt.runtime.backends.protocol import Backend
+    from eqsat_opt.runtime.devices.cuda import CudaDevice
+    from eqsat_opt.runtime.source import Runtime
 
-GROUP = "eqsat_opt.backends"
+__all__ = [
+    "fallback",
+    "launcher_names",
+    "load_backend",
+    "load_launcher",
+    "load_runner",
+    "load_runtime",
+    "portable_names",
+    "racing_runtimes",
+    "record_of",
+    "records",
+]
 
-_T = TypeVar("_T")
-
-TUNED_ONLY = "native"
-"""Backend whose kernels occur only in the form of a model for one machine, never in a portable
-result."""
-
-_LAUNCHED = {
-    f"launched:{name}": ("eqsat_opt.runtime.backends.launched", f"{name}_launches")
-    for name in ("generated", "native", "numpy", "openvino")
-}
-"""Backends that run launches of plans, beside sessions."""
-
-_BACKENDS = Offered(
-    kind="backend",
-    group=GROUP,
-    own={
-        "ort": ("eqsat_opt.runtime.backends.ort.backend", "OrtBackend"),
-        TUNED_ONLY: ("eqsat_opt.runtime.backends.native.backend", "NativeBackend"),
-        **_LAUNCHED,
-    },
-    hidden=frozenset({TUNED_ONLY, *_LAUNCHED}),
-    why_named="measurements are stored under it",
-)
+_FOLDERS = (
+    "ort", "native", "native.segments", "generated", "generated.gpu", "numpy", "openvino",
+    "cudnn", "cublaslt", "analytic",
+)  # fmt: skip
+"""Packages beside this module with a `BACKEND`, in the order in which users are told of them."""
 
 
-def names() -> tuple[str, ...]:
+@cache
+def records() -> Mapping[str, BackendRecord]:
+    """Return the records of our own backends by name."""
+    modules = (import_module(f"{__package__}.{folder}") for folder in _FOLDERS)
+    return {module.NAME: module.BACKEND for module in modules}
+
+
+def record_of(name: str) -> BackendRecord:
+    """Return the record of a backend; one without parts if the backend is not our own."""
+    return records().get(name) or BackendRecord(name=name)
+
+
+# ** kernels **
+
+
+@cache
+def _kernels() -> Offered:
+    """Return the backends of kernels: those in sessions, and launches of plans beside sessions."""
+    own = records().values()
+    inside = {one.name: one.kernels for one in own if one.kernels}
+    beside = {one.launched_name: partial(_LAUNCHED_BACKEND, one) for one in own if one.launches}
+    hidden = (name for name in inside if not record_of(name).is_portable)
+    return Offered(
+        kind="backend",
+        group="eqsat_opt.backends",
+        own={**inside, **beside},
+        hidden=frozenset((*hidden, *beside)),
+        why_named="measurements are stored under it",
+    )
+
+
+_LAUNCHED_BACKEND = Lazy("eqsat_opt.runtime.backends.launched:LaunchedBackend")
+
+
+def portable_names() -> tuple[str, ...]:
     """Return the names of backends whose kernels may be in a portable result, our own first."""
-    return _BACKENDS.names
+    return _kernels().names
 
 
 @cache
@@ -64,45 +88,108 @@ def load_backend(name: str) -> Backend:
     Raises:
         OptionError: there is no such backend, or it cannot be loaded.
     """
-    backend: Backend = _BACKENDS.made(name, _Installed)
+    backend: Backend = _kernels().made(name, _Installed)
     return backend
 
 
-@dataclass(frozen=True)
 class _Installed:
     """A third-party backend; errors in its methods are reported with its name."""
 
-    backend: Backend
+    def __init__(self, backend: Backend) -> None:
+        self.name = backend.name
+        self._backend = backend
 
-    @property
-    def name(self) -> str:
-        return self.backend.name
+    def __getattr__(self, method: str) -> Callable[..., object]:
+        ask = getattr(self._backend, method)
 
-    def version(self) -> str:
-        return self._asked("version", self.backend.version)
+        def asked(*arguments: object) -> object:
+            try:
+                return ask(*arguments)
+            except EqsatError:
+                raise
+            except Exception as error:
+                raise RuntimeFailed(
+                    f"the backend {self.name!r} failed in {method}: {type(error).__name__}: "
+                    f"{error}; tell its author, and leave it out of --backends"
+                ) from error
 
-    def patterns(self) -> Sequence[KernelPattern]:
-        return self._asked("patterns", self.backend.patterns)
+        return asked
 
-    def carried(self) -> Sequence[CarriedForm]:
-        return self._asked("carried", self.backend.carried)
 
-    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        return self._asked("implementations", self.backend.implementations, kernel)
+# ** launches of plans **
 
-    def request(self, offer: Offer) -> bytes:
-        return self._asked("request", self.backend.request, offer)
 
-    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
-        return self.backend.measure(request, threads, budget_s)
+def launcher_names() -> tuple[str, ...]:
+    """Return the names of all backends that may run plans here, first the one that runs all."""
+    named = (one for one in records().values() if one.launcher and one.is_offered)
+    return tuple(one.name for one in sorted(named, key=lambda one: not one.runs_all))
 
-    def _asked(self, method: str, ask: Callable[..., _T], *arguments: object) -> _T:
-        try:
-            return ask(*arguments)
-        except EqsatError:
-            raise
-        except Exception as error:
-            raise RuntimeFailed(
-                f"the backend {self.name!r} failed in {method}: {type(error).__name__}: {error}; "
-                "tell its author, and leave it out of --backends"
-            ) from error
+
+def fallback() -> str:
+    """Return the name of the backend that runs whatever others cannot."""
+    return next(name for name, one in records().items() if one.runs_all)
+
+
+@cache
+def load_launcher(name: str) -> Launcher:
+    """Return the launcher of a backend.
+
+    Raises:
+        PlanError: there is no such backend, or a package that it needs is missing.
+    """
+    make = record_of(name).launcher
+    if make is None:
+        raise PlanError(f"no backend {name!r} runs plans; there are {', '.join(launcher_names())}")
+    try:
+        launcher: Launcher = make()
+    except ImportError as error:
+        package = (error.name or name).partition(".")[0]
+        raise PlanError(
+            f"the backend {name!r} needs {package!r}, which is not installed; "
+            f"run pip install {package}"
+        ) from error
+    return launcher
+
+
+def load_runner(name: str, device: CudaDevice) -> Launcher:
+    """Make the launcher of a backend that runs on a GPU.
+
+    Raises:
+        RuntimeFailed: the backend does not run on a GPU, or lacks a package or a version of one.
+    """
+    make = record_of(name).runner
+    if make is None:
+        raise RuntimeFailed(f"the backend {name!r} runs nothing on a GPU")
+    runner: Launcher = make(device)
+    return runner
+
+
+# ** whole models **
+
+
+@cache
+def _runtimes() -> Offered:
+    own = {name: one.runtime for name, one in records().items() if one.runtime}
+    return Offered(
+        kind="runtime",
+        group="eqsat_opt.runtimes",
+        own=own,
+        hidden=frozenset(name for name in own if not record_of(name).runs_models),
+        why_named="tuned files are opened by it",
+    )
+
+
+def racing_runtimes() -> tuple[str, ...]:
+    """Return the names of runtimes that run any model, and may race with it, our own first."""
+    return _runtimes().names
+
+
+@cache
+def load_runtime(name: str) -> Runtime:
+    """Return the runtime of a name, whether it can run here or not.
+
+    Raises:
+        OptionError: there is no such runtime, or it cannot be loaded.
+    """
+    runtime: Runtime = _runtimes().made(name)
+    return runtime

@@ -25,8 +25,9 @@ import onnx
 
 from eqsat_opt.common.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
+from eqsat_opt.runtime.backends.registry import load_runtime, record_of
 from eqsat_opt.runtime.child import (
     Child,
     Message,
@@ -236,7 +237,7 @@ class SandboxSession:
     ) -> None:
         self._box, self._model, self._options, self._deadline = box, model, options, deadline
         self._runtime, self._setting = runtime, dict(setting or {})
-        self._who = "onnxruntime" if runtime == ORT else runtime
+        self._who = record_of(runtime).title or runtime
         self._number = box.next_number()
         self._open()
 

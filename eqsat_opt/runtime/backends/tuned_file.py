@@ -19,8 +19,9 @@ from typing import Any
 import onnx
 
 from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
-from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
+from eqsat_opt.runtime.backends.registry import load_runtime
 from eqsat_opt.runtime.processor import device_fingerprint
 from eqsat_opt.runtime.source import ModelSource, RaceRunner, Setting, read_structure
 

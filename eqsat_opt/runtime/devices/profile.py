@@ -42,6 +42,7 @@ from eqsat_opt.runtime.plan.simulation import Load
 
 __all__ = [
     "FORMAT",
+    "HOST_PROFILE",
     "RECORDED",
     "DeviceProfile",
     "device_file",
@@ -54,6 +55,9 @@ __all__ = [
     "profile_text",
     "profile_to_json",
 ]
+
+HOST_PROFILE = "xeon"
+"""Name of the profile that represents the processor here, where no other one is named."""
 
 FORMAT = "eqsat-opt device 1"
 

@@ -14,21 +14,14 @@ from functools import cached_property
 from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.runtime.backends.generated.eligible import is_eligible
-from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA, has_cuda_kernel
 from eqsat_opt.runtime.backends.generated.regions import regions
-from eqsat_opt.runtime.backends.launching import takes_views
-from eqsat_opt.runtime.backends.native.launcher import can_run
+from eqsat_opt.runtime.backends.record import BackendRecord
+from eqsat_opt.runtime.backends.registry import fallback, record_of
 
-__all__ = ["GENERATED", "NATIVE", "SESSION", "Unit", "find_units", "is_native", "session_of"]
-
-GENERATED, NATIVE = "generated", "native"
+__all__ = ["Unit", "find_units", "is_able", "is_in_session"]
 
 _LOOSE = frozenset({"pointwise", "movement"})
 """Kinds of operators that join any neighbours in a region, whatever kernels were chosen."""
-
-SESSION = "session"
-"""Label of units that can share a session of onnxruntime."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +52,12 @@ class Unit:
         """Whether it only copies a value, perhaps to another layout, by a Transpose."""
         (first, *others) = self.parts
         axes = first.attr("perm") if first.op == "Transpose" else None
-        return not others and not session_of(self) and axes == tuple(sorted(axes or ()))
+        return not others and not is_in_session(self) and axes == tuple(sorted(axes or ()))
 
 
-def session_of(unit: Unit) -> str:
-    """Return the label that units which may share a session have in common; ``""`` for none."""
-    return {"ort": SESSION, "openvino": "openvino"}.get(unit.backend, "")
+def is_in_session(unit: Unit) -> bool:
+    """Return whether a unit may share a session with neighbours of its backend."""
+    return record_of(unit.backend).runs_models
 
 
 def find_units(
@@ -94,19 +87,19 @@ def find_units(
     units: list[tuple[int, Unit]] = []  # with the number of the last node
     fused = _fused(graph, nodes, backends, together)
     loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
-    for backend, allowed in _generators(nodes, loose):
+    for record, allowed in _generators(nodes, loose):
         for parts, views, outputs in _regions(graph, nodes, allowed):
-            if backend == CUDA:
+            if record.is_on_gpu:
                 parts, outputs = _written_in_place(graph, nodes, parts, outputs, strided=strided)
             chosen = sorted(by_output[name] for name in {*parts, *views})
             unit = Unit(
                 tuple(nodes[i] for i in chosen),
                 outputs,
-                backend,
+                record.name,
                 "default",
                 is_strided=all(strided[by_output[name]] for name in parts),
             )
-            if backend == CUDA and not has_cuda_kernel(graph, unit.parts, outputs):
+            if record.is_on_gpu and not record.can_generate(graph, unit.parts, outputs):
                 continue
             in_region.update(by_output[name] for name in parts)
             units.append((chosen[-1], unit))
@@ -114,13 +107,14 @@ def find_units(
     for i, node in enumerate(nodes):
         if i not in in_region:
             backend, algorithm, is_strided = backends[i], algorithms[i], strided[i]
-            if i not in fused and not _is_able(graph, node, backend, constants):
-                backend, algorithm, is_strided = "numpy", "default", takes_views("numpy")
+            if i not in fused and not is_able(graph, node, backend, constants):
+                backend, algorithm = fallback(), "default"
+                is_strided = record_of(backend).takes_views
             unit = Unit((node,), (node.output,), backend, algorithm, is_strided=is_strided)
             left.append((i, unit))
     if together:
         number_of = [
-            one if backends[i] != GENERATED or i in fused else None
+            None if _regroups(backends[i]) and i not in fused else one
             for i, one in enumerate(together)
         ]
         left = list(_joined(graph, left, number_of, nodes))
@@ -134,17 +128,18 @@ def _fused(
     backends: Sequence[str],
     together: Sequence[int | None],
 ) -> frozenset[int]:
-    """Return the nodes of chosen generated kernels that contain a reduction or a window."""
+    """Return the nodes of kernels generated for the host that contain a reduction or a window."""
     groups: dict[int, list[int]] = {}
     for i, number in enumerate(together):
-        if number is not None and backends[i] == GENERATED:
+        if number is not None and _regroups(backends[i]):
             groups.setdefault(number, []).append(i)
     found: set[int] = set()
     for group in groups.values():
         parts = [nodes[i] for i in group]
         if len(group) > 1 and not all(get_op(one.op).kind in _LOOSE for one in parts):
             outputs = _read_outside(group, nodes, graph.outputs)
-            if outputs and is_eligible(graph, parts, outputs):
+            record = record_of(backends[group[0]])
+            if outputs and record.can_generate(graph, parts, outputs):
                 found.update(group)
     return frozenset(found)
 
@@ -177,27 +172,40 @@ def _joined(
         made = _read_outside([i for i, _ in group], nodes, graph.outputs) or group[-1][1].outputs
         last, one = group[-1]
         parts = tuple(part for _, unit in group for part in unit.parts)
-        if one.backend == CUDA and not has_cuda_kernel(graph, parts, made):
+        record = record_of(one.backend)
+        is_checked = record.is_on_gpu and record.generates
+        if is_checked and not record.can_generate(graph, parts, made):
             yield from group
             continue
         is_strided = all(unit.is_strided for _, unit in group)
         yield last, replace(one, parts=parts, outputs=made, is_strided=is_strided)
 
 
+def _regroups(backend: str) -> bool:
+    """Return whether a backend generates kernels for the host.
+
+    There, neighbours without a reduction or a window form regions whatever kernels were chosen.
+    """
+    record = record_of(backend)
+    return record.generates is not None and not record.is_on_gpu
+
+
 def _generators(
     nodes: Sequence[Node], backends: Sequence[str]
-) -> Iterator[tuple[str, frozenset[str]]]:
+) -> Iterator[tuple[BackendRecord, frozenset[str]]]:
     """Yield backends that generate kernels of regions, with the outputs of the nodes they allow.
 
     On a GPU, a Concat of results of kernels of other kinds, or of parts of such results, stays
     outside of regions: those kernels write into its memory directly, and nothing is copied.
     """
-    for backend in (GENERATED, CUDA):
-        own = {n.output for n, by in zip(nodes, backends, strict=True) if by == backend}
-        if backend == CUDA:
+    for record in map(record_of, dict.fromkeys(backends)):
+        if record.generates is None:
+            continue
+        own = {n.output for n, by in zip(nodes, backends, strict=True) if by == record.name}
+        if record.is_on_gpu:
             own -= _written_by_others(nodes, own)
         if own:
-            yield backend, frozenset(own)
+            yield record, frozenset(own)
 
 
 def _written_by_others(nodes: Sequence[Node], own: Container[str]) -> set[str]:
@@ -278,17 +286,13 @@ def _regions(
         yield region.nodes, region.views, region.outputs
 
 
-def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -> bool:
+def is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -> bool:
     """Return whether a backend has a kernel for a node; checks the backends with few operators."""
-    if backend == CUDA:
-        return has_cuda_kernel(graph, (node,), (node.output,))
-    if backend == GENERATED:
-        return is_eligible(graph, (node,), (node.output,))
-    return backend != NATIVE or is_native(graph, node, constants)
-
-
-def is_native(graph: Graph, node: Node, constants: Container[str]) -> bool:
-    """Return whether a kernel of the native library computes a node."""
+    record = record_of(backend)
+    if record.generates:
+        return record.can_generate(graph, (node,), (node.output,))
+    if record.has_kernel is None:
+        return True
     names = tuple(dict.fromkeys(node.inputs))  # a launch reads each value once
     types = [graph.tensor_type(name) for name in names]
     if None in types:
@@ -299,7 +303,7 @@ def is_native(graph: Graph, node: Node, constants: Container[str]) -> bool:
         if type_ is not None
     )
     step = Step(node.op, node.attrs, tuple(map(names.index, node.inputs)))
-    return can_run(Kernel(operands, (step,), (len(operands),)))
+    return bool(record.has_kernel(Kernel(operands, (step,), (len(operands),))))
 
 
 def _needed(units: Sequence[Unit], outputs: Sequence[str]) -> list[Unit]:

@@ -17,12 +17,8 @@ from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node, sized
 from eqsat_opt.ir.values.dims import dim_names, evaluate_dim
 from eqsat_opt.ir.values.forms import PLAIN, Form
 from eqsat_opt.ir.values.types import TensorType, ValueType, numpy_dtype
-from eqsat_opt.runtime.backends.launching import (
-    alignment_bytes,
-    load_launcher,
-    takes_views,
-)
-from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+from eqsat_opt.runtime.backends.registry import load_launcher, record_of
+from eqsat_opt.runtime.devices.profile import HOST_PROFILE, DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors, digest_of
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.plan import (
@@ -48,9 +44,6 @@ __all__ = ["HOST", "Seat", "make_plan", "static_graph"]
 
 HOST = "cpu"
 """Name of the target that runs on the host."""
-
-_FOR_HOST = "xeon"
-"""Name of the profile whose analytic times order launches on streams of the host."""
 
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
 
@@ -141,12 +134,14 @@ def make_plan(
     if streams < 1:
         raise OptionError(f"a plan needs 1 stream or more, not {streams}")
     if profile is None:
-        profile = load_profile(_FOR_HOST if target == HOST else target)
+        profile = load_profile(HOST_PROFILE if target == HOST else target)
     graph = static_graph(graph, dict(sizes or {}))
     by_output = {node.outputs[0]: backend_of(node) for node in graph.nodes}
 
     def takes_strides(node: Node) -> bool:
-        return is_strided(node) if is_strided else takes_views(by_output[node.outputs[0]])
+        if is_strided:
+            return is_strided(node)
+        return record_of(by_output[node.outputs[0]]).takes_views
 
     graph = with_parts_at_ends(graph, takes_strides)
     recipes, nodes, graph = _constants(graph, tensors)
@@ -352,7 +347,7 @@ def _aligned(graph: Graph, units: Sequence[Unit]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for unit in units:
-        alignment = alignment_bytes(unit.backend)
+        alignment = record_of(unit.backend).alignment_bytes
         for name in (*unit.reads, *unit.outputs) if alignment > 1 else ():
             itemsize = numpy_dtype(graph.static_type(name).dtype).itemsize
             found[name] = max(found.get(name, 1), alignment // itemsize)

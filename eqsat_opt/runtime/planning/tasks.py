@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
-from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA
+from eqsat_opt.runtime.backends.registry import fallback, record_of
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.runtime.plan.plan import Recipe
-from eqsat_opt.runtime.planning.fusion_groups import GENERATED, Unit, session_of
+from eqsat_opt.runtime.planning.fusion_groups import Unit, is_in_session
 from eqsat_opt.runtime.planning.partitions import segments
 from eqsat_opt.runtime.planning.views import Views
 
 __all__ = ["Task", "copy_of", "edges_of", "kernel_of", "tasks_of", "unit_us"]
-
-_COPIERS = frozenset({GENERATED, CUDA, "analytic"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,9 @@ def tasks_of(
     Units that may share a session become one task if they are in one stretch of a stream.
     """
     labels = [
-        (session_of(unit), stretch) if unit.outputs[0] not in views.nodes else ("", stretch)
+        (unit.backend, stretch)
+        if is_in_session(unit) and unit.outputs[0] not in views.nodes
+        else None
         for unit, stretch in zip(units, stretches, strict=True)
     ]
     copied: dict[str, list[int]] = {}
@@ -100,7 +100,7 @@ def tasks_of(
         for name in unit.reads:
             readers.setdefault(name, set()).add(i)
     tasks = []
-    for group in segments(before, [label if label[0] else None for label in labels]):
+    for group in segments(before, labels):
         inside = set(group)
         first = units[group[0]]
         if first.outputs[0] in views.nodes:
@@ -138,7 +138,7 @@ def copy_of(graph: Graph, name: str, recipes: Mapping[str, Recipe]) -> Kernel:
 
 def _copier(unit: Unit) -> str:
     """Return the backend that copies an operand into a Concat."""
-    return unit.backend if unit.backend in _COPIERS else "numpy"
+    return unit.backend if record_of(unit.backend).takes_views else fallback()
 
 
 def edges_of(nodes: Sequence[Node], tasks: Sequence[Task], views: Views) -> list[tuple[int, int]]:

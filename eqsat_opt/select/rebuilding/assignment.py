@@ -14,8 +14,8 @@ from eqsat_opt.ir.graph.graph import Graph, Node, attributes
 from eqsat_opt.ir.onnx.exporter import SPLIT
 from eqsat_opt.ir.values.forms import PLAIN, Form
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.runtime.backends.launching import takes_views
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
+from eqsat_opt.runtime.backends.registry import record_of
 from eqsat_opt.select.choosing.forms import MadeValue, Placed
 from eqsat_opt.select.rebuilding.raising import Raised
 from eqsat_opt.select.tiling.candidates import Selected
@@ -134,7 +134,7 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
         if node.output in runs:
             return runs[node.output]
         backend = fallback(node)
-        return backend, DEFAULT.algorithm, takes_views(backend)
+        return backend, DEFAULT.algorithm, record_of(backend).takes_views
 
     return Assigned(
         graph=replace(graph, nodes=tuple(nodes), types=types, outputs=outputs),

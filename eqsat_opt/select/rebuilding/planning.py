@@ -15,24 +15,28 @@ from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.backends.analytic import NAME as ANALYTIC
 from eqsat_opt.runtime.backends.analytic.backend import VIEW
-from eqsat_opt.runtime.backends.cublaslt.backend import CUBLASLT
-from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
+from eqsat_opt.runtime.backends.cudnn import NAME as CUDNN
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec
 from eqsat_opt.runtime.backends.cudnn.spec import site_of
-from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA
+from eqsat_opt.runtime.backends.generated import NAME as GENERATED
+from eqsat_opt.runtime.backends.generated.gpu import NAME as CUDA
 from eqsat_opt.runtime.backends.gpu import runner_of
-from eqsat_opt.runtime.backends.launched import LAUNCHED
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.native import NAME as NATIVE
+from eqsat_opt.runtime.backends.numpy import NAME as NUMPY
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.launcher import WITHOUT_SPINNING
 from eqsat_opt.runtime.backends.protocol import DEFAULT
-from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+from eqsat_opt.runtime.backends.record import LAUNCHED
+from eqsat_opt.runtime.backends.registry import load_launcher, record_of
+from eqsat_opt.runtime.devices.profile import HOST_PROFILE, DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
-from eqsat_opt.runtime.planning.fusion_groups import is_native
+from eqsat_opt.runtime.planning.fusion_groups import is_able
 from eqsat_opt.runtime.planning.planner import HOST, make_plan, static_graph
 from eqsat_opt.select.rebuilding.assignment import Assigned, PlacedGraph, assigned
 from eqsat_opt.select.tiling.candidates import Selected
@@ -49,9 +53,6 @@ __all__ = [
     "planned_here",
     "simulated_us",
 ]
-
-_HOST_PROFILE = "xeon"
-"""Profile whose analytic times decide whether segments are long enough for several threads."""
 
 SESSION = "one session"
 """The placement of a whole graph in one session of onnxruntime."""
@@ -103,22 +104,27 @@ def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Ite
         backends: the backends that may be used.
         threads: threads of a session.
     """
-    if "ort" in backends:
+    if ORT in backends:
         algorithm = "default" if threads == 1 else f"{threads} threads"
-        yield Placement(SESSION, lambda node: "ort", algorithm)
+        yield Placement(SESSION, lambda node: ORT, algorithm)
         if threads > 1:
             return
-    if "openvino" in backends:
-        yield Placement("openvino", lambda node: "openvino")
-    others = [name for name in ("ort", "numpy") if name in backends] or ["numpy"]
+    for other in _other_runtimes(backends):
+        yield Placement(other, lambda node, other=other: other)  # type: ignore[misc]
+    others = [name for name in (ORT, NUMPY) if name in backends] or [NUMPY]
     for rest in others:
-        for own in ("native", ""):
-            kinds = [name for name in ("generated", own) if name and name in backends]
+        for own in (NATIVE, ""):
+            kinds = [name for name in (GENERATED, own) if name and name in backends]
             if own in backends or not own:
                 chosen = tuple(kinds)
-                if chosen or rest != "ort":
+                if chosen or rest != ORT:
                     names = ", ".join((*chosen, rest))
                     yield Placement(names, _sharing(graph, chosen, rest, backends))
+
+
+def _other_runtimes(backends: Collection[str]) -> list[str]:
+    """Return the backends beside onnxruntime that run a graph as one session."""
+    return [name for name in backends if name != ORT and record_of(name).runs_models]
 
 
 def _sharing(
@@ -130,18 +136,18 @@ def _sharing(
     """
 
     def backend_of(node: Node) -> str:
-        if "native" in chosen and is_native(graph, node, graph.constants):
-            return "native"
+        if NATIVE in chosen and is_able(graph, node, NATIVE, graph.constants):
+            return NATIVE
         kind = get_op(node.op).kind
         is_float = all(
             type_ is not None and type_.dtype == "float32"
             for type_ in map(graph.tensor_type, (*node.inputs, node.output))
         )
-        if "generated" in chosen and is_float and kind in ("pointwise", "movement"):
-            return "generated"
+        if GENERATED in chosen and is_float and kind in ("pointwise", "movement"):
+            return GENERATED
         # NumPy has fast matrix products, but no fast convolutions.
         is_slow = kind not in ("pointwise", "movement") and node.op != "MatMul"
-        return "ort" if rest == "numpy" and is_slow and "ort" in backends else rest
+        return ORT if rest == NUMPY and is_slow and ORT in backends else rest
 
     return backend_of
 
@@ -191,8 +197,9 @@ def drafts(
 
 def _all_placements(graph: Graph, backends: Collection[str], threads: int) -> Iterator[Placement]:
     yield from placements(graph, backends, threads)
-    if threads > 1 and "ort" in backends:
-        own = [name for name in backends if name != "openvino"]
+    if threads > 1 and ORT in backends:
+        others = _other_runtimes(backends)
+        own = [name for name in backends if name not in others]
         yield from (one for one in placements(graph, own) if one.name != SESSION)
 
 
@@ -208,15 +215,15 @@ def in_parallel(plan: Plan, threads: int) -> Plan | None:
         threads: threads of each session; they do not spin, since kernels between sessions need the
             cores as well.
     """
-    profile = load_profile(_HOST_PROFILE)
-    sessions = [launch for launch in plan.launches if launch.backend == "ort"]
+    profile = load_profile(HOST_PROFILE)
+    sessions = [launch for launch in plan.launches if launch.backend == ORT]
     if not sessions or any(profile.kernel_us(one.body) < _LONG_US for one in sessions):
         return None
     algorithm = f"{threads} threads {WITHOUT_SPINNING}"
     return replace(
         plan,
         launches=tuple(
-            replace(one, algorithm=algorithm) if one.backend == "ort" else one
+            replace(one, algorithm=algorithm) if one.backend == ORT else one
             for one in plan.launches
         ),
     )
@@ -224,10 +231,6 @@ def in_parallel(plan: Plan, threads: int) -> Plan | None:
 
 AS_CHOSEN = "as chosen"
 """The placement of an extraction: kernels, algorithms and layouts as they were priced together."""
-
-_ANALYTIC = "analytic"
-
-_LIBRARIES = frozenset({CUDNN, CUBLASLT})
 
 
 def planned_for(
@@ -293,7 +296,7 @@ def _refused(plan: Plan) -> frozenset[str]:
     """Return the results of launches that their library refuses on the memory of the plan."""
     found: set[str] = set()
     for launch in plan.launches:
-        if launch.backend in _LIBRARIES:
+        if record_of(launch.backend).is_gpu_library:
             try:
                 load_launcher(launch.backend).prepare([launch], plan.buffer_of)
             except RuntimeFailed:
@@ -332,15 +335,18 @@ def _without(one: Assigned, refused: Collection[str]) -> Assigned:
             return CUDA, DEFAULT.algorithm
         return one.backend_of(node), one.algorithm_of(node)
 
+    def is_in_library(node: Node) -> bool:
+        return record_of(runner(node)[0]).is_gpu_library
+
     return replace(
         one,
         backend_of=lambda node: runner(node)[0],
         algorithm_of=lambda node: runner(node)[1],
         workspace_of=lambda node: (
-            one.workspace_of(node) if runner(node)[0] in _LIBRARIES else DEFAULT.workspace_bytes
+            one.workspace_of(node) if is_in_library(node) else DEFAULT.workspace_bytes
         ),
         precision_of=lambda node: (
-            one.precision_of(node) if runner(node)[0] in _LIBRARIES else Precision.STRICT
+            one.precision_of(node) if is_in_library(node) else Precision.STRICT
         ),
         unit_of=lambda node: None if node.output in changed else one.unit_of(node),
         form_of=lambda name: one.form_of(changed.get(name, name)),
@@ -370,7 +376,7 @@ def _elsewhere(run: Selected) -> tuple[str, str]:
     """Return the analytic backend and the algorithm of a kernel, whatever backend was priced."""
     algorithm = run.implementation.algorithm
     # A view that turns out to be impossible is a copy.
-    return _ANALYTIC, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
+    return ANALYTIC, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
 
 
 def _on_gpu(run: Selected) -> tuple[str, str]:
@@ -383,11 +389,11 @@ def _generated(node: Node) -> str:
 
 
 def _nobody(node: Node) -> str:
-    return _ANALYTIC
+    return ANALYTIC
 
 
 def _session(node: Node) -> str:
-    return "ort"
+    return ORT
 
 
 def _here(run: Selected) -> tuple[str, str]:
@@ -396,7 +402,7 @@ def _here(run: Selected) -> tuple[str, str]:
     Launches keep their own names; what runs in a session may be computed otherwise there later.
     """
     name = run.backend.removeprefix(LAUNCHED)
-    return (name if name != run.backend else "ort"), DEFAULT.algorithm
+    return (name if name != run.backend else ORT), DEFAULT.algorithm
 
 
 def _as_chosen(

@@ -53,8 +53,8 @@ UNNEEDED = {
     "eqsat_opt.cost.on_device", "eqsat_opt.lab.comparison", "eqsat_opt.lab.search",
     "eqsat_opt.pipeline.forms.plan", "eqsat_opt.pipeline.forms.tuned",
     "eqsat_opt.racing.planned_results", "eqsat_opt.racing.tuned_results",
-    "eqsat_opt.runtime.backends.generated", "eqsat_opt.runtime.backends.gpu",
-    "eqsat_opt.runtime.planning",
+    "eqsat_opt.runtime.backends.generated.kernel", "eqsat_opt.runtime.backends.generated.program",
+    "eqsat_opt.runtime.backends.gpu", "eqsat_opt.runtime.planning",
 }  # fmt: skip
 """What a quick run of a portable model has no use for, and takes a while to load."""
 

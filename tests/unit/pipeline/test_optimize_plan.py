@@ -30,10 +30,11 @@ from eqsat_opt.pipeline.forms import plan as plan_form
 from eqsat_opt.pipeline.plans import load_plan, read_plan
 from eqsat_opt.racing import planned_results as planned
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
-from eqsat_opt.runtime.backends.launching import Bound, load_launcher
+from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.devices.calls import NativeCall, joined
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable

@@ -40,7 +40,7 @@ from eqsat_opt.runtime.backends.native import library
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime
 from eqsat_opt.runtime.backends.ort.runtime import LEVEL, WITHOUT, OrtRuntime
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from eqsat_opt.runtime.backends.runtimes import load_runtime, racing_runtimes
+from eqsat_opt.runtime.backends.registry import load_runtime, racing_runtimes
 from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import (
     Execution,

@@ -28,7 +28,7 @@ from eqsat_opt.runtime.backends.protocol import (
     KernelPattern,
     Offer,
 )
-from eqsat_opt.runtime.backends.registry import load_backend, names
+from eqsat_opt.runtime.backends.registry import load_backend, portable_names
 from eqsat_opt.runtime.measure import Measurement
 from eqsat_opt.select import PricedCandidates, tile
 
@@ -173,7 +173,7 @@ def test_bounds_rest_on_the_arithmetic_that_is_done() -> None:
 
 
 def test_names() -> None:
-    assert names()[0] == "ort"
+    assert portable_names()[0] == "ort"
     assert load_backend("ort").name == "ort"
     with pytest.raises(OptionError, match="unknown backend 'nobody'; there are ort"):
         load_backend("nobody")

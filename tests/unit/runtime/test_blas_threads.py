@@ -14,9 +14,9 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.evaluation import evaluate_kernel
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.lab.testing.graphs import GraphMaker
-from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.numpy import blas, launcher
 from eqsat_opt.runtime.backends.numpy.blas import on_one_thread
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants

@@ -16,7 +16,7 @@ from eqsat_opt.ir.graph.graph import attributes
 from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.lab.testing.plans import branching_graph
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.devices.description import PROPERTIES
 from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.figures import Figure

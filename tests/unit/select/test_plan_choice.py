@@ -18,11 +18,9 @@ from eqsat_opt.ir.values.forms import PLAIN
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.lab.testing.graphs import GraphMaker, evaluate
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
-from eqsat_opt.runtime.backends.launched import numpy_launches
-from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.runtime.backends.registry import load_backend, names
+from eqsat_opt.runtime.backends.registry import load_backend, load_launcher, portable_names
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
@@ -106,7 +104,7 @@ def test_what_crosses_costs_nothing_and_nothing_costs_less_in_a_session() -> Non
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
 def test_a_launch_is_measured_alone(dtype: str) -> None:
-    backend = numpy_launches()
+    backend = load_backend("launched:numpy")
     request = backend.request(Offer(matmul(dtype), backend.name))
     assert backend.measure(request, 1, 0.01).time_us > 0
     with pytest.raises(RuntimeFailed, match="on one thread"):
@@ -219,6 +217,6 @@ def test_a_kernel_takes_no_less_than_its_longest_operator() -> None:
 
 
 def test_users_do_not_ask_for_them() -> None:
-    assert not set(BESIDE) & set(names())
+    assert not set(BESIDE) & set(portable_names())
     with pytest.raises(OptionError, match="unknown backend 'launched:cray'"):
         load_backend("launched:cray")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph.graph import Node
 from eqsat_opt.lab.search.pricing.outcome import Outcome
+from eqsat_opt.runtime.backends.registry import fallback
 from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import HOST, Seat, make_plan
@@ -57,7 +58,8 @@ def planned(
 
     def backend_of(node: Node) -> str:
         number = number_of(node)
-        return _FOR_NONE if number is None else kernels[number].backend
+        # Nodes that are in no kernel are not left in a plan.
+        return fallback() if number is None else kernels[number].backend
 
     def algorithm_of(node: Node) -> str:
         number = number_of(node)
@@ -78,7 +80,3 @@ def planned(
         sizes=sizes,
         target=target,
     )
-
-
-_FOR_NONE = "numpy"
-"""Backend of nodes that are in no kernel: none of them is left in a plan."""

@@ -24,6 +24,7 @@ from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.types import TensorType, ValueType
 from eqsat_opt.runtime.backends.analytic.backend import VIEW
+from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation, Offer
 
 __all__ = [
@@ -107,7 +108,7 @@ class Usual:
     def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
         """Return the only way to run a kernel."""
         metrics = {**counts_of(kernel), TIME: self.price(kernel).time_us}
-        return (Quoted("ort", DEFAULT, metrics),)
+        return (Quoted(ORT, DEFAULT, metrics),)
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,13 @@
 """Kernels of a device that need not be present, modelled from its profile."""
 
-__all__: list[str] = []
+from eqsat_opt.runtime.backends.record import BackendRecord, Lazy
+
+__all__ = ["BACKEND", "NAME"]
+
+NAME = "analytic"
+
+BACKEND = BackendRecord(
+    name=NAME,
+    launcher=Lazy("eqsat_opt.runtime.backends.analytic.launcher:AnalyticLauncher"),
+    takes_views=True,
+)

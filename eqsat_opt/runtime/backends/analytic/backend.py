@@ -13,6 +13,7 @@ from dataclasses import replace
 from eqsat_opt.ir.graph.kernel import Kernel, Step
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.types import StaticType, TensorType, numpy_dtype
+from eqsat_opt.runtime.backends.analytic import NAME
 from eqsat_opt.runtime.backends.analytic.patterns import analytic_patterns
 from eqsat_opt.runtime.backends.protocol import (
     DEFAULT,
@@ -64,7 +65,7 @@ class AnalyticBackend(Elsewhere):
     Training of Convolutional Networks through FFTs, 2014).
     """
 
-    name = "analytic"
+    name = NAME
 
     def version(self) -> str:
         """Return the name of the model and of the device."""

@@ -17,8 +17,6 @@ _VERSION = 1
 class AnalyticLauncher(AbsentLauncher):
     """Launcher that knows the workspace of each launch, and runs none."""
 
-    name = "analytic"
-
     def version(self) -> str:
         """Return the version of the model of devices."""
         return f"analytic {_VERSION}"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.runtime.backends.cublaslt.launcher import CUBLASLT, are_aligned
+from eqsat_opt.runtime.backends.cublaslt import NAME
+from eqsat_opt.runtime.backends.cublaslt.launcher import are_aligned
 from eqsat_opt.runtime.backends.cublaslt.recorded import (
     HEURISTIC,
     MARGIN_BYTES,
@@ -22,7 +23,7 @@ from eqsat_opt.runtime.backends.shared.epilogues import products
 from eqsat_opt.runtime.backends.shared.products import product_of
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 
-__all__ = ["CUBLASLT", "CublasLtBackend"]
+__all__ = ["CublasLtBackend"]
 
 _GELU = {"gelu": "none", "gelu_tanh": "tanh"}
 
@@ -39,7 +40,7 @@ class CublasLtBackend(Elsewhere):
             package.
     """
 
-    name = CUBLASLT
+    name = NAME
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class CublasLtBackend(Elsewhere):
     def version(self) -> str:
         """Return the version of the library, if its support was recorded, and the device."""
         told = f" {self._support.version}" if self._support.version else ""
-        return f"{CUBLASLT}{told} {self.profile.name} {self.precision}"
+        return f"{NAME}{told} {self.profile.name} {self.precision}"
 
     def patterns(self) -> Sequence[KernelPattern]:
         """Return the epilogues of products."""

@@ -7,17 +7,14 @@ from collections.abc import Mapping, Sequence
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.types import numpy_dtype
-from eqsat_opt.runtime.backends.launching import alignment_bytes
+from eqsat_opt.runtime.backends.cublaslt import BACKEND
 from eqsat_opt.runtime.backends.shared.absent import AbsentLauncher, require_aligned
 from eqsat_opt.runtime.backends.shared.batches import one_product
 from eqsat_opt.runtime.backends.shared.products import Product, product_of
 from eqsat_opt.runtime.backends.shared.tensors import Tensor
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
 
-__all__ = ["CUBLASLT", "CublasLtLauncher", "are_aligned", "batches_of_launch", "product_of_launch"]
-
-CUBLASLT = "cublaslt"
-"""Name of this backend in plans."""
+__all__ = ["CublasLtLauncher", "are_aligned", "batches_of_launch", "product_of_launch"]
 
 _VERSION = 1
 """Version of the requests in plans; the machine that runs a plan chooses the algorithm."""
@@ -25,8 +22,6 @@ _VERSION = 1
 
 class CublasLtLauncher(AbsentLauncher):
     """Launcher that checks whether cuBLASLt can compute the launches of a plan."""
-
-    name = CUBLASLT
 
     def version(self) -> str:
         """Return the version of the requests in plans."""
@@ -77,7 +72,7 @@ def are_aligned(
         return True
     result = kernel.required_types()[kernel.outputs[0]]
     dims = result.shape
-    unit = alignment_bytes(CUBLASLT) // numpy_dtype(result.dtype).itemsize
+    unit = BACKEND.alignment_bytes // numpy_dtype(result.dtype).itemsize
     steps = zip(dims[:-2], dense_strides(dims) if strides is None else strides[-1], strict=False)
     return all(dim == 1 or step % unit == 0 for dim, step in steps)
 

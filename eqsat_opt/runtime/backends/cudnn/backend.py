@@ -7,6 +7,7 @@ from functools import cache
 
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.runtime.backends.cudnn import NAME
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION, Oracle
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec
 from eqsat_opt.runtime.backends.cudnn.spec import site_of
@@ -16,10 +17,7 @@ from eqsat_opt.runtime.backends.shared.epilogues import convolutions, products
 from eqsat_opt.runtime.devices.description import DeviceDescription
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 
-__all__ = ["CUDNN", "CudnnBackend"]
-
-CUDNN = "cudnn"
-"""Name of this backend in plans."""
+__all__ = ["CudnnBackend"]
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh")
 
@@ -39,7 +37,7 @@ class CudnnBackend(Elsewhere):
         precision: the precision in which float32 may be multiplied.
     """
 
-    name = CUDNN
+    name = NAME
 
     def __init__(self, profile: DeviceProfile, precision: Precision = Precision.STRICT) -> None:
         super().__init__(profile, precision)

@@ -19,8 +19,6 @@ class CudnnLauncher(AbsentLauncher):
     The plan names the engine of each launch and contains its workspace.
     """
 
-    name = "cudnn"
-
     def version(self) -> str:
         """Return the version of the library whose engines plans name."""
         return f"cudnn {RECORDED_VERSION}"
@@ -34,10 +32,6 @@ class CudnnLauncher(AbsentLauncher):
         for launch in launches:
             require_aligned(launch, buffers)
             site_of_launch(launch, buffers)
-
-    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """Return 0: the plan already contains the workspace of its engine."""
-        return 0
 
 
 def site_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Site:

@@ -7,15 +7,17 @@ be correct as well, but are never worth the compiler's time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from eqsat_opt.ir.graph.graph import Graph, Node
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.types import StaticType
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.lowering import fits
 from eqsat_opt.runtime.backends.generated.regions import MOST_PARTS
 from eqsat_opt.runtime.backends.generated.terms import Unfit
 
-__all__ = ["LEFT_OUT", "is_eligible"]
+__all__ = ["LEFT_OUT", "is_eligible", "is_launched"]
 
 LEFT_OUT: Mapping[str, str] = {
     "Attention": "each weight would be computed once for every column of the values",
@@ -50,3 +52,10 @@ def is_eligible(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> 
         return built(graph, nodes, outputs, target="cpu").work <= _MOST_WORK
     except Unfit:
         return False
+
+
+@lru_cache(maxsize=1 << 12)
+def is_launched(kernel: Kernel) -> bool:
+    """Return whether a kernel is offered as one generated kernel."""
+    graph = kernel.to_graph()
+    return is_eligible(graph, graph.nodes, graph.outputs)

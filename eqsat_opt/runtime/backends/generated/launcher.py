@@ -26,7 +26,7 @@ from eqsat_opt.runtime.backends.generated.compiling import compiled_for_plans
 from eqsat_opt.runtime.backends.generated.host import HostKernel
 from eqsat_opt.runtime.backends.generated.kernel import Kernel
 from eqsat_opt.runtime.backends.generated.lowering import Unfit, fits, lowered
-from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.launching import Bound, Launcher, require_default
 from eqsat_opt.runtime.devices.calls import CALL_ALL, NativeCall
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
@@ -34,10 +34,8 @@ from eqsat_opt.runtime.plan.plan import Buffer, Launch
 __all__ = ["GeneratedLauncher", "digest", "graph_of"]
 
 
-class GeneratedLauncher:
+class GeneratedLauncher(Launcher):
     """A launcher that compiles bodies whose operators have an index function."""
-
-    name = "generated"
 
     def __init__(self) -> None:
         self._made: dict[Kernel | HostKernel, ctypes.CDLL] = {}
@@ -58,21 +56,13 @@ class GeneratedLauncher:
             library = ctypes.CDLL(compiled_for_plans(new))
             self._made.update((kernel, library) for kernel in new)
 
-    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """Return 0: values between the operators are in registers."""
-        return 0
-
     def build(self, launch: Launch, bound: Bound) -> NativeCall:
         """Return a call of the compiled kernel on this memory.
 
         Raises:
             RuntimeFailed: no kernel can be generated or compiled, or the algorithm is unknown.
         """
-        if launch.algorithm != "default":
-            raise RuntimeFailed(
-                f"launch {launch.name!r}: generated has no algorithm {launch.algorithm!r}; it has "
-                "'default'"
-            )
+        require_default(launch)
         arrays = (*bound.reads, *bound.writes)
         strides = tuple(map(_element_strides, arrays))
         kernel, reads, begins = _generated(launch, strides)

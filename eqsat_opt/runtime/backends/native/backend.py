@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.onnx.kernel_export import export_kernel
 from eqsat_opt.ir.values.types import require_static
+from eqsat_opt.runtime.backends.native import NAME
 from eqsat_opt.runtime.backends.native.convolutions import (
     TILES,
     convolutions,
@@ -57,7 +58,7 @@ _COPIES = 2, 8
 class NativeBackend:
     """Backend of Winograd's algorithms for convolutions, inside a session of onnxruntime."""
 
-    name = "native"
+    name = NAME
 
     def __init__(self) -> None:
         self._block = nchwc_block()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -17,11 +17,11 @@ import numpy as np
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.graph import number_of
 from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.launching import Bound, Launcher
 from eqsat_opt.runtime.backends.native.library import library_digest, library_path
 from eqsat_opt.runtime.devices.calls import CALL_ALL, NativeCall
 from eqsat_opt.runtime.plan.places import Array
-from eqsat_opt.runtime.plan.plan import Buffer, Launch
+from eqsat_opt.runtime.plan.plan import Launch
 
 __all__ = ["NativeLauncher", "can_run"]
 
@@ -52,21 +52,12 @@ def can_run(body: Kernel) -> bool:
     return False
 
 
-class NativeLauncher:
+class NativeLauncher(Launcher):
     """Launcher of the kernels in the library that eqsat-opt is installed with."""
-
-    name = "native"
 
     def version(self) -> str:
         """Return the version of the library; another version may round differently."""
         return f"native {library_digest() or 'not compiled'}"
-
-    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Do nothing: the library is already compiled."""
-
-    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """Return 0: kernels have their own memory."""
-        return 0
 
     def build(self, launch: Launch, bound: Bound) -> NativeCall | _Packed:
         """Build the kernel on this memory, with packed weights.

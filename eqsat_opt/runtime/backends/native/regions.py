@@ -7,6 +7,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
+from eqsat_opt.runtime.backends.generated import NAME as GENERATED
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.generated.regions import Region, regions
 from eqsat_opt.runtime.backends.generated.source import DOMAIN
@@ -15,10 +16,7 @@ from eqsat_opt.runtime.backends.native.region_library import BEGINS, KERNEL
 from eqsat_opt.runtime.backends.native.sites import Site, Way
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 
-__all__ = ["GENERATED", "region_sites"]
-
-GENERATED = "generated"
-"""Name of the way that a generated kernel computes."""
+__all__ = ["region_sites"]
 
 
 def region_sites(model: onnx.ModelProto, options: OrtOptions) -> tuple[Site, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from eqsat_opt.errors import ModelError, RuntimeFailed
+from eqsat_opt.runtime.backends.native import NAME
 from eqsat_opt.runtime.backends.native.library import (
     instructions,
     library_digest,
@@ -22,7 +23,7 @@ __all__ = ["NativeRuntime"]
 class NativeRuntime:
     """Runtime that runs a graph unchanged: it was optimised when it was made."""
 
-    name = "native"
+    name = NAME
 
     def missing(self) -> str:
         """Return why there are no kernels here; empty if there are."""

@@ -18,6 +18,7 @@ import onnx
 
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.generated import NAME as GENERATED
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.native.attentions import attentions
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
@@ -26,7 +27,7 @@ from eqsat_opt.runtime.backends.native.library import with_kernels
 from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
 from eqsat_opt.runtime.backends.native.region_library import with_regions
-from eqsat_opt.runtime.backends.native.regions import GENERATED, region_sites
+from eqsat_opt.runtime.backends.native.regions import region_sites
 from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.evaluation import evaluate_kernel
+from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.launching import Bound, Launcher, require_default
 from eqsat_opt.runtime.backends.numpy.blas import on_one_thread
-from eqsat_opt.runtime.plan.plan import Buffer, Launch
+from eqsat_opt.runtime.plan.plan import Launch
 
-__all__ = ["NumpyLauncher"]
+__all__ = ["NumpyLauncher", "is_launched"]
+
+_SMALL_BYTES = 1 << 20
+"""Largest size of a kernel without products that is offered: NumPy is fastest where the cost of
+calls dominates, and in products."""
 
 
-class NumpyLauncher:
+def is_launched(kernel: Kernel) -> bool:
+    """Return whether a kernel is offered to NumPy: a product by itself, or a small kernel."""
+    if any(step.op == "MatMul" for step in kernel.steps):
+        return len(kernel.steps) == 1
+    kinds = {get_op(step.op).kind for step in kernel.steps}
+    size = kernel.bytes
+    return kinds <= {"pointwise", "movement"} and isinstance(size, int) and size <= _SMALL_BYTES
+
+
+class NumpyLauncher(Launcher):
     """Launcher that evaluates bodies with the operator registry."""
-
-    name = "numpy"
 
     def version(self) -> str:
         """Return the version of NumPy."""
         return f"numpy {np.__version__}"
-
-    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Do nothing."""
-
-    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """Return 0: NumPy allocates what it needs."""
-        return 0
 
     def build(self, launch: Launch, bound: Bound) -> _Evaluation | _Product:
         """Build the evaluation on this memory.
@@ -39,11 +43,7 @@ class NumpyLauncher:
         Raises:
             RuntimeFailed: the algorithm is unknown.
         """
-        if launch.algorithm != "default":
-            raise RuntimeFailed(
-                f"launch {launch.name!r}: numpy has no algorithm {launch.algorithm!r}; it has "
-                "'default'"
-            )
+        require_default(launch)
         evaluation = _Evaluation(launch, bound)
         kinds = {get_op(step.op).kind for step in launch.body.steps}
         return _Product(evaluation) if "contraction" in kinds else evaluation

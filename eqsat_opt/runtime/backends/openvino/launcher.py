@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat_opt.errors import EqsatError, PlanError, RuntimeFailed
-from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.ir.graph.kernel import Kernel
+from eqsat_opt.runtime.backends.launching import Bound, Launcher, require_default
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime, OpenVinoSession
 from eqsat_opt.runtime.backends.shared.session_models import operand_names, session_model
 from eqsat_opt.runtime.plan.places import Array
-from eqsat_opt.runtime.plan.plan import Buffer, Launch
+from eqsat_opt.runtime.plan.plan import Launch
 
-__all__ = ["OpenVinoLauncher"]
+__all__ = ["OpenVinoLauncher", "is_launched"]
 
 
-class OpenVinoLauncher:
+def is_launched(kernel: Kernel) -> bool:
+    """Return whether a kernel is in float32; one that OpenVINO refuses has no price."""
+    return all(type_.dtype == "float32" for type_ in kernel.types)
+
+
+class OpenVinoLauncher(Launcher):
     """Launcher that compiles each body for one thread.
 
     Raises:
         PlanError: the package is missing.
     """
-
-    name = "openvino"
 
     def __init__(self) -> None:
         if why := OpenVinoRuntime().missing():
@@ -34,24 +37,13 @@ class OpenVinoLauncher:
         """Return the version of the package."""
         return f"openvino {OpenVinoRuntime().facts()['openvino']}"
 
-    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Do nothing."""
-
-    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """Return 0: tensors with gaps are copied to memory that the launch owns."""
-        return 0
-
     def build(self, launch: Launch, bound: Bound) -> _Compiled:
         """Build the compiled body on this memory.
 
         Raises:
             RuntimeFailed: OpenVINO is missing or refuses the body, or the algorithm is unknown.
         """
-        if launch.algorithm != "default":
-            raise RuntimeFailed(
-                f"launch {launch.name!r}: openvino has no algorithm {launch.algorithm!r}; it has "
-                "'default'"
-            )
+        require_default(launch)
         try:
             return _Compiled(launch, bound)
         except EqsatError as error:

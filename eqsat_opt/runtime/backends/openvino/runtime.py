@@ -19,6 +19,7 @@ import onnx
 from onnx import TensorProto
 
 from eqsat_opt.errors import RuntimeFailed, printable
+from eqsat_opt.runtime.backends.openvino import NAME
 from eqsat_opt.runtime.source import Feeds, ModelSource, Setting, read_structure
 
 __all__ = ["OpenVinoRuntime", "OpenVinoSession"]
@@ -52,7 +53,7 @@ _MOST_DETAIL = 300
 class OpenVinoRuntime:
     """Runtime that compiles models for the CPU, and refuses those with operators that it lacks."""
 
-    name = "openvino"
+    name = NAME
 
     def missing(self) -> str:
         """Return a message if the package is not installed; empty if it is."""

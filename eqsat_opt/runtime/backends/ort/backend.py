@@ -10,6 +10,7 @@ from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.onnx.kernel_export import export_kernel
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.runtime.backends.ort import NAME
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.measuring import measure_kernel
 from eqsat_opt.runtime.backends.ort.nchwc import between_reorders
@@ -32,7 +33,7 @@ def _is_image(type_: TensorType) -> bool:
 
 
 BLOCKED = CarriedForm(
-    form=Form("ort", "nchwc"),
+    form=Form(NAME, "nchwc"),
     makers=frozenset({"Conv"}),
     keepers=frozenset(
         {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "MaxPool", "AveragePool", "Add", "Concat"}
@@ -46,7 +47,7 @@ BLOCKED = CarriedForm(
 class OrtBackend:
     """Backend of all operators in the registry, each in the one way that onnxruntime chooses."""
 
-    name = "ort"
+    name = NAME
 
     def version(self) -> str:
         """Return the version of the package."""

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.launching import Bound, Launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
 from eqsat_opt.runtime.backends.ort.values import to_ort_value
 from eqsat_opt.runtime.backends.shared.session_models import operand_names, session_model
@@ -27,21 +27,16 @@ __all__ = ["WITHOUT_SPINNING", "OrtLauncher", "Segment", "segment_model"]
 _OPTIONS = OrtOptions(threads=1, spinning=False)
 
 
-class OrtLauncher:
+class OrtLauncher(Launcher):
     """Launcher of sessions on one thread, unless the algorithm asks for more.
 
     Idle threads of several sessions would take each other's cores. So they spin only if one session
     is the whole plan, as in `eqsat_opt.session`.
     """
 
-    name = "ort"
-
     def version(self) -> str:
         """Return the version of onnxruntime."""
         return f"onnxruntime {ort_version()}"
-
-    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Do nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
         """Return the bytes of a dense copy of each strided operand and result."""

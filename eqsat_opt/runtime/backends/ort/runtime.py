@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.runtime.backends.ort import NAME
 from eqsat_opt.runtime.backends.ort.config import level_in
 from eqsat_opt.runtime.backends.ort.session import (
     OrtOptions,
@@ -43,7 +44,7 @@ higher levels make."""
 class OrtRuntime:
     """The runtime that every portable model is written for."""
 
-    name = "ort"
+    name = NAME
 
     def missing(self) -> str:
         """Return an empty reason: onnxruntime is always installed."""

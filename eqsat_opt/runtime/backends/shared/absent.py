@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.launching import Bound, alignment_bytes
+from eqsat_opt.runtime.backends.launching import Bound, Launcher
+from eqsat_opt.runtime.backends.registry import record_of
 from eqsat_opt.runtime.devices.protocol import Launched
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
 __all__ = ["AbsentLauncher", "require_aligned"]
 
 
-class AbsentLauncher:
+class AbsentLauncher(Launcher):
     """Launcher for a device that is not here; it checks launches and runs none; see `Launcher`."""
-
-    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Do nothing."""
-
-    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """Return 0: launches need no workspace."""
-        return 0
 
     def build(self, launch: Launch, bound: Bound) -> Launched:
         """Refuse the launch, since nothing runs here.
@@ -40,7 +34,7 @@ def require_aligned(launch: Launch, buffers: Mapping[str, Buffer]) -> None:
     Raises:
         RuntimeFailed: a tensor is not aligned.
     """
-    unit = alignment_bytes(launch.backend)
+    unit = record_of(launch.backend).alignment_bytes
     for name in (*launch.reads, *launch.writes):
         buffer = buffers[name]
         if buffer.base and buffer.offset % unit:

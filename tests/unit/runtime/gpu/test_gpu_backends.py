@@ -42,7 +42,7 @@ from eqsat_opt.runtime.backends.cudnn.spec import (
     spec_from_json,
 )
 from eqsat_opt.runtime.backends.gpu import GpuBackend, device_backend, runner_of
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.backends.shared.products import product_of
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.joins import concatenations

@@ -21,13 +21,13 @@ from eqsat_opt.lab.testing.graphs import GraphMaker, evaluate
 from eqsat_opt.racing import planned_kernels
 from eqsat_opt.racing import planned_results as plan_contest
 from eqsat_opt.racing.planned_kernels import with_own_kernels
-from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.native.partitions import algorithm_of, ways_of
+from eqsat_opt.runtime.backends.native.segments.launcher import algorithm_of, ways_of
 from eqsat_opt.runtime.backends.native.tuning import NotTuned
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.launcher import segment_model
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.registry import launcher_names, load_launcher
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
@@ -66,8 +66,8 @@ def planned(algorithm: str) -> Plan:
     launcher = load_launcher("ort+native")
     return replace(
         plan,
-        launches=(replace(launch, backend=launcher.name, algorithm=algorithm),),
-        versions={launcher.name: launcher.version()},
+        launches=(replace(launch, backend="ort+native", algorithm=algorithm),),
+        versions={"ort+native": launcher.version()},
     )
 
 

@@ -19,8 +19,8 @@ from eqsat_opt.ir.values.types import OtherType, TensorType
 from eqsat_opt.lab.testing.graphs import GraphMaker, evaluate
 from eqsat_opt.pipeline.plans import load_plan, plan_model
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
-from eqsat_opt.runtime.backends.launching import Bound, load_launcher, takes_views
-from eqsat_opt.runtime.backends.registry import load_backend
+from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.registry import load_backend, load_launcher, record_of
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.recording import RecordingDevice
 from eqsat_opt.runtime.executor import Executable
@@ -29,7 +29,7 @@ from eqsat_opt.runtime.plan.constants import Tensors, make_constants
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.plan import Computed, Literal, Plan, Stored
-from eqsat_opt.runtime.planning.fusion_groups import is_native
+from eqsat_opt.runtime.planning.fusion_groups import is_able
 from eqsat_opt.runtime.planning.layouts import reshaped_strides
 from eqsat_opt.runtime.planning.partitions import segments
 from eqsat_opt.runtime.planning.planner import Seat, make_plan
@@ -416,7 +416,7 @@ def test_weights_that_are_one_are_read_once() -> None:
     g = GraphMaker()
     x, w = g.input("x", 2, 6), g.weight(6)
     graph = g.graph(g("LayerNormalization", x, w, w, axis=1, epsilon=1e-5))
-    assert not is_native(graph, graph.nodes[0], graph.constants)
+    assert not is_able(graph, graph.nodes[0], "native", graph.constants)
     plan = planned(graph, lambda node: "native")
     assert [launch.backend for launch in plan.launches] == ["numpy"]
 
@@ -429,11 +429,11 @@ def test_what_takes_views_is_said_once() -> None:
             Operand(TensorType("float32", (3, 4)), True),
         )
         (how,) = backend.implementations(Kernel(operands, (Step("MatMul", (), (0, 1)),), (2,)))
-        assert how.strided == takes_views(name) == (name in ("generated", "numpy"))
+        assert how.strided == record_of(name).takes_views == (name in ("generated", "numpy"))
     relu = Kernel((Operand(TensorType("float32", (2,)), False),), (Step("Relu", (), (0,)),), (1,))
     assert not any(how.strided for how in load_backend("ort").implementations(relu))
-    assert not takes_views("ort")
-    assert not takes_views("ort+native")
+    assert not record_of("ort").takes_views
+    assert not record_of("ort+native").takes_views
 
 
 def test_an_unknown_algorithm_is_refused() -> None:

@@ -15,7 +15,8 @@ from benchmarks.plans import tensors_of
 from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.lab.testing.graphs import GraphMaker
 from eqsat_opt.lab.testing.plans import branching_graph
-from eqsat_opt.runtime.backends.launching import Bound, load_launcher
+from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.team import Team
 from eqsat_opt.runtime.devices.threaded import ThreadedHost

@@ -15,7 +15,7 @@ from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.lab.testing.graphs import GraphMaker, evaluate
 from eqsat_opt.runtime.backends.cublaslt.launcher import are_aligned
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.backends.shared.products import product_of
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.interpreter import interpret

@@ -8,7 +8,7 @@ from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.analytic.backend import conversions, in_all_forms
 from eqsat_opt.runtime.backends.analytic.patterns import chains
-from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import CUDA
+from eqsat_opt.runtime.backends.generated.gpu import NAME
 from eqsat_opt.runtime.backends.protocol import Backend, Implementation, KernelPattern
 from eqsat_opt.runtime.backends.shared.elsewhere import Elsewhere
 from eqsat_opt.runtime.devices.profile import DeviceProfile
@@ -27,7 +27,7 @@ class CudaBackend(Elsewhere):
         libraries: backends of the libraries that run kernels on the device.
     """
 
-    name = CUDA
+    name = NAME
 
     def __init__(self, profile: DeviceProfile, libraries: Sequence[Backend]) -> None:
         super().__init__(profile)
@@ -35,7 +35,7 @@ class CudaBackend(Elsewhere):
 
     def version(self) -> str:
         """Return the version, which names the device."""
-        return f"{CUDA} {self.profile.name}"
+        return f"{NAME} {self.profile.name}"
 
     def patterns(self) -> Sequence[KernelPattern]:
         """Return patterns of chains of elementwise operators."""

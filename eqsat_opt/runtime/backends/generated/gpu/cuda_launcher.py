@@ -17,16 +17,14 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.backends.generated.building import built
+from eqsat_opt.runtime.backends.generated.gpu import NAME
 from eqsat_opt.runtime.backends.generated.gpu.cuda import Geometry, cuda_kernels
 from eqsat_opt.runtime.backends.generated.launcher import digest, graph_of
 from eqsat_opt.runtime.backends.generated.terms import Unfit
 from eqsat_opt.runtime.backends.shared.absent import AbsentLauncher
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
-__all__ = ["CUDA", "CudaKernel", "CudaLauncher", "cuda_kernel", "has_cuda_kernel"]
-
-CUDA = "cuda"
-"""Name of this backend in plans."""
+__all__ = ["CudaKernel", "CudaLauncher", "cuda_kernel", "has_cuda_kernel"]
 
 Strides = tuple[tuple[int, ...], ...]
 
@@ -53,11 +51,9 @@ class CudaKernel:
 class CudaLauncher(AbsentLauncher):
     """A launcher that generates kernels of bodies whose operators have an index function."""
 
-    name = CUDA
-
     def version(self) -> str:
         """Return the version of the generator; another version may round differently."""
-        return f"{CUDA} {digest()}"
+        return f"{NAME} {digest()}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
         """Generate the kernels of all launches.
@@ -67,10 +63,6 @@ class CudaLauncher(AbsentLauncher):
         """
         for launch in launches:
             cuda_kernel(launch, buffers)
-
-    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """Return 0: values between the operators are in registers and in shared memory."""
-        return 0
 
 
 def cuda_kernel(launch: Launch, buffers: Mapping[str, Buffer]) -> CudaKernel:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import onnx
 
 from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.launching import Bound, Launcher
 from eqsat_opt.runtime.backends.native.library import instructions, library_digest, with_kernels
 from eqsat_opt.runtime.backends.native.region_library import with_regions
 from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
@@ -64,10 +64,8 @@ def ways_of(algorithm: str) -> tuple[str, ...]:
     return tuple("" if name == _OWN else name for name in ways)
 
 
-class SegmentLauncher:
+class SegmentLauncher(Launcher):
     """Launcher of sessions on one thread in which our kernels compute some nodes."""
-
-    name = "ort+native"
 
     def __init__(self) -> None:
         self._plain = OrtLauncher()
@@ -78,9 +76,6 @@ class SegmentLauncher:
             f"onnxruntime {ort_version()} with blocks of {nchwc_block()}, native "
             f"{library_digest() or 'not compiled'} {instructions()}"
         )
-
-    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Do nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
         """Return the workspace that onnxruntime alone would need."""
