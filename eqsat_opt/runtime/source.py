@@ -74,6 +74,7 @@ class Runtime(Protocol):
 
         The method is called often, and before anything of the runtime is loaded.
         """
+        return ""
 
     def facts(self) -> Mapping[str, str | int]:
         """Return versions and similar facts by name; a change of one voids a measured choice."""
@@ -84,6 +85,7 @@ class Runtime(Protocol):
         Raises:
             RuntimeFailed: the runtime refuses the model.
         """
+        return ()
 
     def open(
         self,

@@ -25,7 +25,6 @@ from eqsat_opt.runtime.backends.cudnn.spec import site_of
 from eqsat_opt.runtime.backends.generated import NAME as GENERATED
 from eqsat_opt.runtime.backends.generated.gpu import NAME as CUDA
 from eqsat_opt.runtime.backends.gpu import runner_of
-from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.numpy import NAME as NUMPY
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.launcher import WITHOUT_SPINNING
@@ -112,14 +111,13 @@ def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Ite
     for other in _other_runtimes(backends):
         yield Placement(other, lambda node, other=other: other)  # type: ignore[misc]
     others = [name for name in (ORT, NUMPY) if name in backends] or [NUMPY]
+    fixed = [name for name in backends if record_of(name).has_kernel]
     for rest in others:
-        for own in (NATIVE, ""):
-            kinds = [name for name in (GENERATED, own) if name and name in backends]
-            if own in backends or not own:
-                chosen = tuple(kinds)
-                if chosen or rest != ORT:
-                    names = ", ".join((*chosen, rest))
-                    yield Placement(names, _sharing(graph, chosen, rest, backends))
+        for own in (*fixed, ""):
+            chosen = tuple(name for name in (GENERATED, own) if name in backends)
+            if chosen or rest != ORT:
+                names = ", ".join((*chosen, rest))
+                yield Placement(names, _sharing(graph, chosen, rest, backends))
 
 
 def _other_runtimes(backends: Collection[str]) -> list[str]:
@@ -134,10 +132,12 @@ def _sharing(
 
     It prefers native kernels, then generated ones for elementwise operators and movements.
     """
+    fixed = [name for name in chosen if record_of(name).has_kernel]
 
     def backend_of(node: Node) -> str:
-        if NATIVE in chosen and is_able(graph, node, NATIVE, graph.constants):
-            return NATIVE
+        for name in fixed:
+            if is_able(graph, node, name, graph.constants):
+                return name
         kind = get_op(node.op).kind
         is_float = all(
             type_ is not None and type_.dtype == "float32"

@@ -15,12 +15,12 @@ from eqsat_opt.runtime.backends.native.library import (
 from eqsat_opt.runtime.backends.native.region_library import with_regions
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
-from eqsat_opt.runtime.source import ModelSource, Setting, read_structure
+from eqsat_opt.runtime.source import ModelSource, Runtime, Setting, read_structure
 
 __all__ = ["NativeRuntime"]
 
 
-class NativeRuntime:
+class NativeRuntime(Runtime):
     """Runtime that runs a graph unchanged: it was optimised when it was made."""
 
     name = NAME
@@ -41,11 +41,6 @@ class NativeRuntime:
             "instructions": instructions(),
             "block": nchwc_block(),
         }
-
-    def settings(self, model: ModelSource, custom_ops: Sequence[str] = ()) -> Sequence[Setting]:
-        """Return no settings: the graph decides everything."""
-        del model, custom_ops
-        return ()
 
     def open(
         self,

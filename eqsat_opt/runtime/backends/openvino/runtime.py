@@ -20,7 +20,7 @@ from onnx import TensorProto
 
 from eqsat_opt.errors import RuntimeFailed, printable
 from eqsat_opt.runtime.backends.openvino import NAME
-from eqsat_opt.runtime.source import Feeds, ModelSource, Setting, read_structure
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runtime, Setting, read_structure
 
 __all__ = ["OpenVinoRuntime", "OpenVinoSession"]
 
@@ -50,7 +50,7 @@ _TYPES = frozenset(
 _MOST_DETAIL = 300
 
 
-class OpenVinoRuntime:
+class OpenVinoRuntime(Runtime):
     """Runtime that compiles models for the CPU, and refuses those with operators that it lacks."""
 
     name = NAME
@@ -64,11 +64,6 @@ class OpenVinoRuntime:
     def facts(self) -> Mapping[str, str | int]:
         """Return the version of the package."""
         return {"openvino": _version()}
-
-    def settings(self, model: ModelSource, custom_ops: Sequence[str] = ()) -> Sequence[Setting]:
-        """Return no settings: OpenVINO tunes itself."""
-        del model, custom_ops
-        return ()
 
     def open(
         self,

@@ -18,7 +18,7 @@ from eqsat_opt.runtime.backends.ort.session import (
     ort_optimized,
     ort_version,
 )
-from eqsat_opt.runtime.source import ModelSource, Setting, read_structure
+from eqsat_opt.runtime.source import ModelSource, Runtime, Setting, read_structure
 
 __all__ = ["LEVEL", "WITHOUT", "OrtRuntime"]
 
@@ -41,14 +41,10 @@ _BLOCKED, _OWN = "com.microsoft.nchwc", "com.microsoft"
 higher levels make."""
 
 
-class OrtRuntime:
+class OrtRuntime(Runtime):
     """The runtime that every portable model is written for."""
 
     name = NAME
-
-    def missing(self) -> str:
-        """Return an empty reason: onnxruntime is always installed."""
-        return ""
 
     def facts(self) -> Mapping[str, str | int]:
         """Return the version of the package."""
