@@ -45,7 +45,7 @@ class Launcher(Protocol):
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
         """Do the work that is cheaper for all launches of a plan at once, before any is built.
 
-        By default, there is no such work.
+        There is no such work by default.
 
         Raises:
             RuntimeFailed: the backend cannot run one of the launches.

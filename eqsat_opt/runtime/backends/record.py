@@ -65,9 +65,10 @@ class BackendRecord:
         generates: function of a graph, some of its nodes and their outputs that returns whether one
             generated kernel can compute these; ``None`` if it generates no kernels of regions.
         runs_all: whether its launches run every operator, and so whatever other backends cannot.
-        takes_views: whether launches read and write views with gaps in place, and copy such views;
-            a chosen implementation may decide otherwise. For other backends, launches that copy
-            pack the values, so that the time of the copies is part of the price of a plan.
+        takes_views: whether launches read and write views with gaps in place, if no chosen
+            implementation decides it. For other backends, launches that copy pack the values, so
+            that the time of the copies is part of the price of a plan.
+        copies: whether it also runs the launches that copy operands for its own launches.
         alignment_bytes: alignment that its launches need of the addresses of tensors.
     """
 
@@ -86,6 +87,7 @@ class BackendRecord:
     generates: Lazy | None = None
     runs_all: bool = False
     takes_views: bool = False
+    copies: bool = False
     alignment_bytes: int = 1
 
     @property

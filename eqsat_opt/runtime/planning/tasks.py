@@ -138,7 +138,7 @@ def copy_of(graph: Graph, name: str, recipes: Mapping[str, Recipe]) -> Kernel:
 
 def _copier(unit: Unit) -> str:
     """Return the backend that copies an operand into a Concat."""
-    return unit.backend if record_of(unit.backend).takes_views else fallback()
+    return unit.backend if record_of(unit.backend).copies else fallback()
 
 
 def edges_of(nodes: Sequence[Node], tasks: Sequence[Task], views: Views) -> list[tuple[int, int]]:

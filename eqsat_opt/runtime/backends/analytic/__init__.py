@@ -10,4 +10,5 @@ BACKEND = BackendRecord(
     name=NAME,
     launcher=Lazy("eqsat_opt.runtime.backends.analytic.launcher:AnalyticLauncher"),
     takes_views=True,
+    copies=True,
 )

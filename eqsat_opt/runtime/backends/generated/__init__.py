@@ -13,4 +13,5 @@ BACKEND = BackendRecord(
     launches=Lazy("eqsat_opt.runtime.backends.generated.eligible:is_launched"),
     patterns=Lazy("eqsat_opt.runtime.backends.generated.patterns:generated_patterns"),
     takes_views=True,
+    copies=True,
 )

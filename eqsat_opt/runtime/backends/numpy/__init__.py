@@ -12,4 +12,5 @@ BACKEND = BackendRecord(
     runs_all=True,
     launches=Lazy("eqsat_opt.runtime.backends.numpy.launcher:is_launched"),
     takes_views=True,
+    copies=True,
 )

@@ -12,4 +12,5 @@ BACKEND = BackendRecord(
     runner=Lazy("eqsat_opt.runtime.backends.generated.gpu.cuda_running:CudaRunner"),
     generates=Lazy("eqsat_opt.runtime.backends.generated.gpu.cuda_launcher:has_cuda_kernel"),
     takes_views=True,
+    copies=True,
 )
