@@ -28,6 +28,7 @@ __all__ = [
     "held_bytes",
     "is_dear",
     "reshaped",
+    "shaped",
     "splat_constant",
     "splat_value",
     "tensor_constant",
@@ -201,6 +202,17 @@ def reshaped(handle: Constant, type_: StaticType, digest: str) -> Constant:
     load = Computed(lambda: np.asarray(handle.load()).reshape(shape), handle.flops)
     source = Expression("Reshape", attributes(shape=shape), (handle,))
     return Constant(type_, digest, load, source)
+
+
+def shaped(constant: Constant, shape: tuple[int, ...]) -> Constant:
+    """Return a constant with the same elements in another shape; one size may be -1."""
+    size = constant.type.size
+    rest = -math.prod(shape)
+    shape = tuple(size // max(rest, 1) if extent < 0 else extent for extent in shape)
+    if constant.type.shape == shape:
+        return constant
+    type_ = StaticType(constant.type.dtype, shape)
+    return reshaped(constant, type_, f"{constant.digest}:{shape}")
 
 
 def held_bytes(constants: Iterable[Constant]) -> int:

@@ -25,7 +25,8 @@ from eqsat_opt.ir.onnx.folding import evaluate_opaque, fold, is_deterministic, i
 from eqsat_opt.ir.onnx.import_context import identity_node
 from eqsat_opt.ir.onnx.quantised import may_fold
 from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
-from eqsat_opt.ir.passes.affine import fold_affine, lower_batch_normalisation
+from eqsat_opt.ir.passes.affine import fold_affine
+from eqsat_opt.ir.passes.batch_normalisation import lower_batch_normalisation
 from eqsat_opt.ir.passes.infinite_products import with_fixed_infinities
 from eqsat_opt.ir.values.types import StaticType, TensorType, ValueType, numpy_dtype
 

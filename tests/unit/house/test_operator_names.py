@@ -70,7 +70,9 @@ HELD: dict[str, dict[str, str]] = {
             "Where",
     },
     "folds, moves or checks these operators in a graph by laws of their own": {
-        "ir/passes/affine.py": "Add BatchNormalization Conv ConvTranspose Div MatMul Mul Sqrt Sub",
+        "ir/passes/affine.py": "Add Conv ConvTranspose Div MatMul Mul Sub",
+        "ir/passes/batch_normalisation.py":
+            "Add BatchNormalization Conv ConvTranspose Div MatMul Mul Sqrt Sub",
         "ir/passes/nonfinite.py": "Div Exp Mul Pow Reciprocal Rsqrt Scale Square",
         "ir/onnx/folding.py":
             "Add Cast Div Equal Gather LeakyRelu Max Min Mod Mul Pad Pow ReduceMean ReduceProd "
