@@ -15,7 +15,7 @@ from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.graph.graph import Constant, Graph, Node
 from eqsat_opt.ir.graph.handles import Expression, Splat
 from eqsat_opt.ir.onnx.files.load import FREE_INITIALIZERS, inner_names
-from eqsat_opt.ir.onnx.types import standard_schema
+from eqsat_opt.ir.onnx.types import DEFAULT_OPSET, standard_schema
 from eqsat_opt.ir.values.dims import Dim, SymDim, atom_of, is_size, plain_symbol
 from eqsat_opt.ir.values.types import DTYPE_CODES, StaticType, TensorType
 
@@ -34,7 +34,6 @@ RULES_KEY = "eqsat_opt.rules"
 SOURCES_KEY = "eqsat_opt.sources"
 """Node metadata: the original nodes that the node represents, separated by commas."""
 
-DEFAULT_OPSET = 21
 DEFAULT_IR_VERSION = 10
 
 _SPLAT_ELEMENTS = 1024

@@ -12,19 +12,14 @@ import eqsat_opt.ir.onnx.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.graph.outputs import joined
-from eqsat_opt.ir.onnx.export_context import (
-    DEFAULT_OPSET,
-    RULES_KEY,
-    SOURCES_KEY,
-    ExportContext,
-    copy_of,
-)
+from eqsat_opt.ir.onnx.export_context import RULES_KEY, SOURCES_KEY, ExportContext, copy_of
 from eqsat_opt.ir.onnx.files.load import FREE_INITIALIZERS, ModelSource
 from eqsat_opt.ir.onnx.files.map_types import restore_types
 from eqsat_opt.ir.onnx.files.sparse_tensors import restore_sparse
 from eqsat_opt.ir.onnx.gemm import GEMM
 from eqsat_opt.ir.onnx.importer import INITIALIZER
 from eqsat_opt.ir.onnx.mapping import WRITERS
+from eqsat_opt.ir.onnx.types import DEFAULT_OPSET
 from eqsat_opt.ir.values.dims import plain_symbol
 from eqsat_opt.ir.values.types import DTYPE_CODES, TensorType
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from eqsat_opt.ir.graph.graph import Attrs, Constant, Graph, Node, attributes
 from eqsat_opt.ir.graph.handles import Expression
+from eqsat_opt.ir.onnx.types import opset_of
 from eqsat_opt.ir.values.dims import Dim
 
 __all__ = ["GEMM", "with_gemms"]
@@ -34,8 +35,7 @@ def with_gemms(graph: Graph) -> Graph:
     transposed weight is replaced by its original if it was transposed for products only, or if the
     graph holds the original as well.
     """
-    opset = graph.model.graph.opset_imports.get("", 1) if graph.model is not None else 21
-    return _Joining(graph, opset).run()
+    return _Joining(graph, opset_of(graph)).run()
 
 
 class _Joining:

@@ -18,22 +18,34 @@ from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
 from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.foreign_types import standing_in
 from eqsat_opt.ir.values.dim_names import UNNAMED, plain_names, read_name
 from eqsat_opt.ir.values.dims import Dim, SymDim, plain_symbol, sym
 from eqsat_opt.ir.values.types import DTYPE_CODES, DTYPE_NAMES, OtherType, TensorType, ValueType
 
 __all__ = [
+    "DEFAULT_OPSET",
     "OpaqueTyper",
     "declared_dim",
     "fresh_dim",
     "inner_graphs",
     "merge_dims",
+    "opset_of",
     "shape_of",
     "standard_schema",
     "type_from_ir",
     "type_proto",
 ]
+
+DEFAULT_OPSET = 21
+"""The operator set of a graph that no model came with."""
+
+
+def opset_of(graph: Graph) -> int:
+    """Return the operator set of the default domain in which a graph is written."""
+    model: onnx_ir.Model | None = graph.model
+    return DEFAULT_OPSET if model is None else model.graph.opset_imports.get("", 1)
 
 
 def inner_graphs(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
