@@ -81,7 +81,10 @@ HELD: dict[str, dict[str, str]] = {
         "ir/passes/fp16.py": "Cast InstanceNormalization LRN",
         "ir/graph/handles.py": "Reshape",
         "ir/passes/infinite_products.py": "Div Mul",
-        "ir/passes/normalise.py": "Cast Clip Concat Expand Pad Reshape Slice Transpose Where",
+        "ir/passes/simplification/expansions.py": "Expand",
+        "ir/passes/simplification/no_effect.py":
+            "Cast Clip Concat Expand Pad Reshape Slice Transpose",
+        "ir/passes/simplification/simplify.py": "Where",
     },
     "makes or reads terms of these operators: literals, views, siblings": {
         "egraph/encoding/compile.py": "Reshape",
