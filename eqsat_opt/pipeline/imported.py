@@ -9,8 +9,7 @@ import onnx_ir
 from eqsat_opt.common.faults import Faults
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.ir.onnx.bodies.importer import folded_conditions
-from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.conditions import import_decided
 from eqsat_opt.ir.passes.fp16 import in_half
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.pipeline.request import Request
@@ -28,19 +27,11 @@ def normalised(imported: Graph, request: Request) -> Graph:
 
 
 def import_graph(model: onnx_ir.Model, request: Request, faults: Faults) -> tuple[Graph, Graph]:
-    """Return the graph of a model and its normal form, in which no If has a constant condition.
+    """Return the graph of a model and its normal form, in which no If has a constant condition."""
 
-    Each condition that normalisation folds is given to another import, which takes its branch.
-    """
-    conditions: dict[str, bool] = {}
-    while True:
-        imported = import_model(model, exact=request.exact, conditions=conditions)
-        clean = faults.contain(
-            "normalise", partial(normalised, imported, request), "the model is searched as it is"
-        )
-        if clean is None:
-            return imported, imported
-        folded = folded_conditions(clean)
-        if folded.keys() <= conditions.keys():
-            return imported, clean
-        conditions.update(folded)
+    def contained(imported: Graph) -> Graph | None:
+        work = partial(normalised, imported, request)
+        return faults.contain("normalise", work, "the model is searched as it is")
+
+    imported, clean = import_decided(model, contained, exact=request.exact)
+    return imported, imported if clean is None else clean

@@ -16,14 +16,24 @@ from eqsat_opt.ir.onnx.export_context import RULES_KEY, SOURCES_KEY, ExportConte
 from eqsat_opt.ir.onnx.files.load import FREE_INITIALIZERS, ModelSource
 from eqsat_opt.ir.onnx.files.map_types import restore_types
 from eqsat_opt.ir.onnx.files.sparse_tensors import restore_sparse
-from eqsat_opt.ir.onnx.gemm import GEMM
 from eqsat_opt.ir.onnx.importer import INITIALIZER
 from eqsat_opt.ir.onnx.mapping import WRITERS
 from eqsat_opt.ir.onnx.types import DEFAULT_OPSET
 from eqsat_opt.ir.values.dims import plain_symbol
 from eqsat_opt.ir.values.types import DTYPE_CODES, TensorType
 
-__all__ = ["RULES_KEY", "SOURCES_KEY", "SPLIT", "export_model", "model_proto", "to_same_type"]
+__all__ = [
+    "GEMM",
+    "RULES_KEY",
+    "SOURCES_KEY",
+    "SPLIT",
+    "export_model",
+    "model_proto",
+    "to_same_type",
+]
+
+GEMM = "Gemm"
+"""A B + C of matrices, or of their transposes: attributes ``transA`` and ``transB``."""
 
 SPLIT = "Split"
 """Operator that splits a tensor into adjacent parts, with attributes ``axis`` and ``sizes``."""

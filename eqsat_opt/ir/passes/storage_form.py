@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from eqsat_opt.ir.graph.graph import Constant, Graph, Node
 from eqsat_opt.ir.graph.handles import Expression, held_bytes
-from eqsat_opt.ir.onnx.gemm import with_gemms
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.passes.gemms import with_gemms
 from eqsat_opt.ir.values.types import ValueType
 
 __all__ = ["as_stored", "unfolded"]

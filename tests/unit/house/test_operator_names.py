@@ -77,7 +77,7 @@ HELD: dict[str, dict[str, str]] = {
         "ir/onnx/folding.py":
             "Add Cast Div Equal Gather LeakyRelu Max Min Mod Mul Pad Pow ReduceMean ReduceProd "
             "Sub Where",
-        "ir/onnx/gemm.py": "Add MatMul Transpose",
+        "ir/passes/gemms.py": "Add MatMul Transpose",
         "ir/passes/fp16.py": "Cast InstanceNormalization LRN",
         "ir/graph/handles.py": "Reshape",
         "ir/passes/infinite_products.py": "Div Mul",

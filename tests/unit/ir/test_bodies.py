@@ -17,10 +17,10 @@ from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx.bodies import importer as import_bodies
 from eqsat_opt.ir.onnx.bodies import models as bodies
-from eqsat_opt.ir.onnx.bodies.importer import folded_conditions
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
 from eqsat_opt.ir.onnx.importer import import_model, load_model
 from eqsat_opt.ir.passes.body_flops import body_flops
+from eqsat_opt.ir.passes.conditions import folded_conditions, import_decided
 from eqsat_opt.ir.passes.new_bodies import bodies_in, with_new_bodies
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.pipeline import inner_models
@@ -118,11 +118,10 @@ def test_a_condition_that_only_folding_tells() -> None:
         + "}"
     )
     loaded = load_model(model)
-    clean = normalise(import_model(loaded))
-    if "If" in kinds(clean):
-        conditions = folded_conditions(clean)
-        assert conditions == {"c": True}
-        clean = normalise(import_model(loaded, conditions=conditions))
+    assert folded_conditions(normalise(import_model(loaded))) == {"c": True}
+    imported, clean = import_decided(loaded, normalise, exact=False)
+    assert "If" not in kinds(imported)
+    assert clean is not None
     assert kinds(clean) == ["Relu", "Mul"]
     require_equal(model, clean, *rows(0, 2))
     result = run(model, FAST)

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import onnx_ir
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.graph.graph import OPAQUE, Graph
+from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.bodies.invariants import without_invariants
 from eqsat_opt.ir.onnx.bodies.models import body_model, defined_names, detached
 from eqsat_opt.ir.onnx.bodies.types import (
@@ -37,7 +36,7 @@ from eqsat_opt.ir.onnx.mapping import Call, Untranslatable
 from eqsat_opt.ir.values.dims import Dim
 from eqsat_opt.ir.values.types import TensorType, ValueType
 
-__all__ = ["BRANCHES", "BodyImporter", "Known", "body_graphs", "folded_conditions"]
+__all__ = ["BRANCHES", "BodyImporter", "Known", "body_graphs", "is_if"]
 
 BRANCHES = ("then_branch", "else_branch")
 
@@ -294,21 +293,6 @@ def body_graphs(
     except (KeyError, IndexError, ValueError, TypeError):
         return {}  # a malformed node: running the model will show what is wrong with it
     return {}
-
-
-def folded_conditions(graph: Graph) -> dict[str, bool]:
-    """Return the conditions of Ifs that folding has made constant, by their names in the model."""
-    found = {}
-    for node in graph.nodes:
-        if node.op != OPAQUE or not is_if(node.payload):
-            continue
-        constant = graph.constants.get(node.inputs[0])
-        name = node.payload.inputs[0].name
-        if constant is not None and constant.type.dtype == "bool" and name:
-            value = np.asarray(constant.load()).reshape(-1)
-            if value.size == 1:
-                found[name] = bool(value[0])
-    return found
 
 
 def is_if(node: onnx_ir.Node) -> bool:

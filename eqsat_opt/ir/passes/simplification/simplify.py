@@ -81,7 +81,9 @@ def _enter(node: Node, draft: Draft, cases: Iterable[Case]) -> None:
             case Node() as other:
                 node = other
             case str() as value:
-                return draft.alias(node, value)
+                draft.alias(node, value)
+                return
             case constants:
-                return draft.define(node, constants)
+                draft.define(node, constants)
+                return
     draft.append(node)

@@ -1,4 +1,4 @@
-"""Products of two matrices, with an added bias, as the Gemm node that ONNX has for them.
+"""The pass that writes products of two matrices, with an added bias, as ONNX does: as Gemm.
 
 The e-graph has products, transposes and sums. A runtime fuses the three into one kernel if it can
 infer the types in between, which it cannot always; a Gemm in the file needs no inference.
@@ -11,13 +11,11 @@ from dataclasses import replace
 
 from eqsat_opt.ir.graph.graph import Attrs, Constant, Graph, Node, attributes
 from eqsat_opt.ir.graph.handles import Expression
+from eqsat_opt.ir.onnx.exporter import GEMM
 from eqsat_opt.ir.onnx.types import opset_of
 from eqsat_opt.ir.values.dims import Dim
 
-__all__ = ["GEMM", "with_gemms"]
-
-GEMM = "Gemm"
-"""A B + C of matrices, or of their transposes: attributes ``transA`` and ``transB``."""
+__all__ = ["with_gemms"]
 
 _BROADCASTS, _BIAS_IS_OPTIONAL, _BFLOAT16 = 7, 11, 13
 """First operator sets in which Gemm broadcasts as Add does, needs no C, supports bfloat16."""
@@ -29,11 +27,12 @@ _FLIP = attributes(perm=(1, 0))
 
 
 def with_gemms(graph: Graph) -> Graph:
-    """Return the graph with a Gemm for each product of matrices to which something is added.
+    """Return the graph with products of matrices as Gemm.
 
-    A product with a transposed operand also becomes a Gemm, if the transpose has no other reader. A
-    transposed weight is replaced by its original if it was transposed for products only, or if the
-    graph holds the original as well.
+    1. A product to which its only reader adds something that broadcasts is a Gemm with a bias.
+    2. A product of a transpose that has no other reader is a Gemm of what is transposed.
+    3. A product with a transposed weight is a Gemm of the original weight, if the weight was
+       transposed for products only, or if the graph holds the original as well.
     """
     return _Joining(graph, opset_of(graph)).run()
 
