@@ -1,4 +1,4 @@
-"""Conversion of a graph to float16 where possible, between inputs and outputs of the same types."""
+"""The pass that converts a graph to float16 where possible; inputs and outputs keep their types."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _WIDE = frozenset({"LRN", "InstanceNormalization"})
 def in_half(graph: Graph) -> Graph:
     """Convert the float32 operators of a graph to float16 where possible, with casts in between.
 
-    The following stay in float32: operators that float16 does not have, operators with several
-    results, opaque nodes, operators whose intermediate values would leave the range although the
-    result is within it, and operators that read a constant with numbers that float16 does not have.
-    These are numbers beyond its range, or one number for all elements that would become zero, as a
-    small divisor would.
+    An operator stays in float32 in these cases:
+
+    1. It is opaque, a Cast, has several results, or is not defined in float16.
+    2. Its intermediate values would leave the range although the result is within it.
+    3. It reads a constant with a number beyond the range of float16, or with one number for all
+       elements that would become zero, as a small divisor would.
     """
     writer = _Writer(graph)
     for node in graph.nodes:

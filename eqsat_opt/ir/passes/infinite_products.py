@@ -1,4 +1,4 @@
-"""Products that a known constant makes infinite, which must stay in place."""
+"""The pass that keeps products in place which a known constant makes infinite."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ _LARGEST_BYTES = 4 << 20
 
 def with_fixed_infinities(graph: Graph) -> Graph:
     """Make each product or quotient opaque that a known constant makes infinite.
+
+    1. A Mul or Div with a constant operand that is infinite or NaN somewhere.
+    2. A Div by a constant that is 0 somewhere.
 
     Inside a sum of products each term would become infinite, and infinities of two signs add up to
     NaN; after the sum, the result is infinite. So rules must not move such a factor.

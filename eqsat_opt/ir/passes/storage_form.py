@@ -9,14 +9,17 @@ that it costs no time.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.ir.graph.graph import Constant, Graph, Node
 from eqsat_opt.ir.graph.handles import Expression, held_bytes
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.passes.gemms import with_gemms
+from eqsat_opt.ir.passes.protocol import Pass, run_passes, since
 from eqsat_opt.ir.values.types import ValueType
 
-__all__ = ["as_stored", "unfolded"]
+__all__ = ["SMALLEST_FORM", "STORAGE_FORM", "as_stored", "unfolded"]
 
 _WORTH_BYTES = 1 << 10
 """Size below which constants are stored as they are: a node takes about as much of a file."""
@@ -30,18 +33,30 @@ def as_stored(graph: Graph, *, exact: bool, least: bool) -> Graph:
         exact: whether every bit counts; the rounding of a sum within a product is not specified.
         least: whether to minimise the bytes of weights, and not only to remove copies.
     """
-    return unfolded(graph if exact else with_gemms(graph), least=least)
+    numerics = Numerics.BITEXACT if exact else Numerics.REASSOCIATE
+    return run_passes(SMALLEST_FORM if least else STORAGE_FORM, graph, numerics)
 
 
 def unfolded(graph: Graph, *, least: bool) -> Graph:
     """Return the graph with nodes for constants that were folded from smaller ones.
 
+    1. One that only moves the elements of another constant of the graph is computed from that.
+    2. With ``least``, one that takes more bytes than its operands is computed from them.
+
     Args:
         graph: any graph.
-        least: whether to restore all such nodes, and not only those that move the elements of
-            another constant that the graph holds.
+        least: whether to minimise the bytes of constants, and not only to remove copies.
     """
     return _Unfolding(graph, least).run()
+
+
+_GEMMS = Pass("gemms", with_gemms, since(Numerics.REASSOCIATE))
+
+STORAGE_FORM: tuple[Pass, ...] = (_GEMMS, Pass("unfolding", partial(unfolded, least=False)))
+"""The passes of the form that a file holds, in the order in which they run."""
+
+SMALLEST_FORM: tuple[Pass, ...] = (_GEMMS, Pass("unfolding", partial(unfolded, least=True)))
+"""The same if the bytes of weights are minimised."""
 
 
 class _Unfolding:
