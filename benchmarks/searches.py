@@ -216,7 +216,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         print(_row(rows[-1]) if len(rows) > 1 else f"{_HEAD}\n{_row(rows[-1])}", flush=True)
     if arguments.json is not None:
         Path(arguments.json).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
-    worse = [row["model"] for row in rows if _verdict(row) == "dearer"]
+    worse = [row["model"] for row in rows if _verdict(row) == "costlier"]
     later = [row["model"] for row in rows if _as_cheap_after(row) > _methods(row)[1]["cpu_s"]]
     slower = [row["model"] for row in rows if _times(row)[0] > _times(row)[1]]
     print(
@@ -262,7 +262,7 @@ def _beside(eqsat: dict[str, Any], search: dict[str, Any]) -> str:
     difference = eqsat["cost"] / search["cost"] - 1 if search["cost"] else 0.0
     if _is_equal(eqsat, search):
         return "equal"
-    return "dearer" if difference > 0 else f"{-difference:.2%} cheaper"
+    return "costlier" if difference > 0 else f"{-difference:.2%} cheaper"
 
 
 def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ import heapq
 import math
 from collections.abc import Sequence
 
-__all__ = ["dearest_chain", "least_finish", "least_tail", "weighed_trees"]
+__all__ = ["costliest_chain", "least_finish", "least_tail", "weighed_trees"]
 
 Classes = Sequence[Sequence[int]]
 
@@ -28,7 +28,7 @@ def least_finish(
     return _derive(members, option_class, children, path, path=path, balance=1.0, share=0.0)
 
 
-def dearest_chain(
+def costliest_chain(
     members: Classes,
     option_class: Sequence[int],
     children: Classes,

@@ -17,7 +17,7 @@ from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.earlier_result import Joined
 from eqsat_opt.racing.entrants import ORIGINAL
-from eqsat_opt.racing.examination import Contest
+from eqsat_opt.racing.examination import Decision
 from eqsat_opt.racing.finding import Found
 from eqsat_opt.racing.verdict import Verdict
 
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 
-def notes_of(joined: Joined, contest: Contest, lacking: str) -> Iterator[str]:
+def notes_of(joined: Joined, decision: Decision, lacking: str) -> Iterator[str]:
     if joined.note:
         yield joined.note
     if joined.found.late:
         names = ", ".join(map(repr, joined.found.late))
         yield f"there was no time to compute the constants of {names}; allow more with --budget"
-    if lacking and not contest.obstacle:
+    if lacking and not decision.obstacle:
         yield f"the original does not run in onnxruntime, so nothing was checked: {lacking}"
 
 

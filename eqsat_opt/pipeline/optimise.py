@@ -55,7 +55,7 @@ from eqsat_opt.pipeline.terms import (
 )
 from eqsat_opt.racing.earlier_result import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.racing.entrants import ORIGINAL
-from eqsat_opt.racing.examination import Contest, hold_contest
+from eqsat_opt.racing.examination import Decision, race_candidates
 from eqsat_opt.racing.finding import Found, Job, find_candidates
 from eqsat_opt.racing.opaque_share import time_share
 from eqsat_opt.racing.verdict import Verdict, unraced
@@ -253,16 +253,16 @@ def _optimised(
             "the earlier result does not take part",
         ) or Joined(found)
         clear()  # memory that the sandbox holds would disturb the race
-        contest = faults.contain(
-            "race", partial(_contest, job, joined, stages, bodies), _STAYS
-        ) or Contest(unraced(ORIGINAL))
+        decision = faults.contain(
+            "race", partial(_decided, job, joined, stages, bodies), _STAYS
+        ) or Decision(unraced(ORIGINAL))
         coverage = coverage_of(clean)
         share = faults.contain(
             "report",
             partial(_passing_share, coverage, job, joined, request=request),
             "what share of the time passes through is not known",
         )
-    verdict = contest.verdict
+    verdict = decision.verdict
     chosen = _with_settings(model, joined.found, verdict)
     is_written = joined.is_written(verdict)
     if destination is not None and verdict.winner != ORIGINAL and not is_written:
@@ -279,7 +279,7 @@ def _optimised(
         joined.found,
         (model, model if chosen is None else chosen),
         imported,
-        contest=contest,
+        decision=decision,
         stages_s=stages.seconds,
         pricer=pricer,
         request=request,
@@ -304,7 +304,7 @@ def _optimised(
         sizes=tuple(one.to_json() for one in sizes),
         notes=(
             *report.notes,
-            *notes_of(joined, contest, lacking),
+            *notes_of(joined, decision, lacking),
             *caveats(request.objective, found),
             *unrecorded(pricer, found),
             *in_less(request),
@@ -433,13 +433,13 @@ def _joined(
         )
 
 
-def _contest(job: Job, joined: Joined, stages: Stages, bodies: Bodies) -> Contest:
+def _decided(job: Job, joined: Joined, stages: Stages, bodies: Bodies) -> Decision:
     """Race the candidates that may be returned; without a race the cheapest of them wins."""
     found = joined.found
     if found.examined is None:
-        return Contest(unraced(next(found.sound, ORIGINAL)))
+        return Decision(unraced(next(found.sound, ORIGINAL)))
     with stages("race") if job.terms.race_s else nullcontext():
-        return hold_contest(
+        return race_candidates(
             found.models,
             job.staging.original,
             job.clean,

@@ -1,4 +1,4 @@
-"""Terms of a search and of a contest: shares of the time, sessions, seeds."""
+"""Terms of a search and of a race: shares of the time, sessions, seeds."""
 
 from __future__ import annotations
 

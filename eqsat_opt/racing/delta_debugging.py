@@ -24,7 +24,7 @@ from eqsat_opt.validation.judge import TO_EXCUSE
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["Accusation", "accuse", "find_guilty"]
+__all__ = ["Accusation", "accuse", "find_faulty_rules"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Accusation:
     """The rules to blame for a wrong candidate.
 
     Attributes:
-        guilty: the rules that make outputs differ, none of which can be left out; empty if none was
+        faulty: the rules that make outputs differ, none of which can be left out; empty if none was
             found.
         text: the finding as a sentence, with advice.
     """
 
-    guilty: tuple[Rule, ...]
+    faulty: tuple[Rule, ...]
     text: str
 
 
@@ -113,37 +113,37 @@ def accuse(
     involved = ", ".join(names) or "normalisation"
     suspects = [rule for rule in rules if rule.name in names]
     try:
-        guilty = find_guilty(suspects, is_wrong) or find_guilty(rules, is_wrong)
+        faulty = find_faulty_rules(suspects, is_wrong) or find_faulty_rules(rules, is_wrong)
     except OutOfTime:
         if not names:
             return Accusation(
-                (), "there was no time to find the guilty rule; allow more (--budget)"
+                (), "there was no time to find the rule at fault; allow more (--budget)"
             )
         remedy = f"leave one out with --rules {selection},-NAME"
         return Accusation((), f"involved, but not tried one by one: {involved}; {remedy}")
-    if not guilty and backends:
+    if not faulty and backends:
         text = (
-            f"no rule is guilty, but kernels of {', '.join(backends)} are involved; leave these "
+            f"no rule is at fault, but kernels of {', '.join(backends)} are involved; leave these "
             "out with --backends"
         )
         return Accusation((), text)
-    if not guilty:
-        return Accusation((), _without_guilty(is_wrong([]), reference, involved))
-    names_text = ", ".join(rule.name for rule in guilty)
-    if len(guilty) == 1:
+    if not faulty:
+        return Accusation((), _without_faulty(is_wrong([]), reference, involved))
+    names_text = ", ".join(rule.name for rule in faulty)
+    if len(faulty) == 1:
         remedy = f"leave it out with --rules {selection},-{names_text}"
-        equation = str(guilty[0])
+        equation = str(faulty[0])
         # An equation with operators that ONNX does not have would not help the user.
         told = f": {equation}" if equation == plain_kernel(equation) else ""
-        return Accusation(guilty, f"rule {names_text} is guilty{told}; {remedy}")
+        return Accusation(faulty, f"rule {names_text} is at fault{told}; {remedy}")
     remedy = f"leave one out with --rules {selection},-NAME"
-    return Accusation(guilty, f"rules {names_text} are guilty together; {remedy}")
+    return Accusation(faulty, f"rules {names_text} are at fault together; {remedy}")
 
 
-def _without_guilty(is_wrong_alone: bool, reference: Reference, involved: str) -> str:
-    """Return the sentence for a candidate that is wrong although no rule is guilty."""
+def _without_faulty(is_wrong_alone: bool, reference: Reference, involved: str) -> str:
+    """Return the sentence for a candidate that is wrong although no rule is at fault."""
     if not is_wrong_alone:
-        return f"none is when the search is repeated, so no rule is guilty; involved: {involved}"
+        return f"none is when the search is repeated, so no rule is at fault; involved: {involved}"
     if not reference.has_time(TO_EXCUSE):
         return (
             "it is so without any rule, and there was no time to see how far the original moves by "
@@ -152,7 +152,7 @@ def _without_guilty(is_wrong_alone: bool, reference: Reference, involved: str) -
     return "it is so without any rule; please report this model"
 
 
-def find_guilty(
+def find_faulty_rules(
     rules: Sequence[Rule], is_wrong: Callable[[Sequence[Rule]], bool]
 ) -> tuple[Rule, ...]:
     """Find rules that make the result wrong, none of which can be left out.

@@ -1,4 +1,4 @@
-"""The graphs of a proposal that are worth a contest: equal ones once, never the original again."""
+"""The graphs of a proposal that are worth a race: equal ones once, never the original again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def entrants_of(
     *,
     by_cost: bool = False,
 ) -> dict[str, Graph]:
-    """Return the graphs that enter a contest by name, the cheapest first.
+    """Return the graphs that enter a race by name, the cheapest first.
 
     ``best`` is the extracted graph, ``clean`` the original after normalisation only,
     ``alternative-k`` the runners-up. All of them keep the limits, as predicted.

@@ -42,14 +42,14 @@ from eqsat_opt.validation.trials import Draft, parameter_drafts, size_drafts
 
 __all__ = [
     "ORIGINAL",
-    "Contest",
+    "Decision",
     "Examination",
     "Terms",
     "affordable",
     "drafts_of",
     "examine",
     "has_session_variants",
-    "hold_contest",
+    "race_candidates",
 ]
 
 _DRAFTS = 0.1
@@ -61,7 +61,7 @@ _LEAST_DRAFTS_S = 0.3
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of a contest.
+    """The terms of a race.
 
     Attributes:
         threads: threads per session.
@@ -146,15 +146,15 @@ class Examination:
 
 
 @dataclass(frozen=True)
-class Contest:
-    """The outcome of a contest.
+class Decision:
+    """The outcome of a race.
 
     Attributes:
         verdict: the entrant that is written, and its gain.
         race: the race on the first set of sizes; ``None`` if there was none.
         further_races: the races on the other sets, if an entrant won on the first.
         seconds: duration of the race.
-        obstacle: why there was no contest, as a sentence; empty if there was one.
+        obstacle: why there was no race, as a sentence; empty if there was one.
     """
 
     verdict: Verdict
@@ -384,7 +384,7 @@ def examine(
     return Examination(reference, found, refused, seconds, skipped=tuple(skipped))
 
 
-def hold_contest(
+def race_candidates(
     candidates: Mapping[str, ModelSource],
     original: ModelSource,
     graph: Graph,
@@ -392,7 +392,7 @@ def hold_contest(
     terms: Terms,
     *,
     incumbent: str = "",
-) -> Contest:
+) -> Decision:
     """Race the candidates that passed the examination against the original.
 
     Args:
@@ -405,18 +405,18 @@ def hold_contest(
     """
     stays = Verdict(ORIGINAL, "unchanged")
     if examined.reference is None:
-        return Contest(stays, obstacle=examined.obstacle)
+        return Decision(stays, obstacle=examined.obstacle)
     sound = {name: model for name, model in candidates.items() if examined.is_sound(name)}
     if not terms.race_s:
-        return Contest(unraced(next(iter(sound), ORIGINAL)))
+        return Decision(unraced(next(iter(sound), ORIGINAL)))
     start = time.perf_counter()
     entrants = {ORIGINAL: original, **sound}
     try:
         races = _races(entrants, examined.reference, graph=graph, terms=terms, incumbent=incumbent)
     except OutOfTime:
-        return Contest(stays, obstacle=_no_time())
+        return Decision(stays, obstacle=_no_time())
     except RuntimeFailed as error:
         obstacle = f"the race could not be held, so the original stays: {error}"
-        return Contest(stays, obstacle=obstacle)
+        return Decision(stays, obstacle=obstacle)
     verdict = cheapest(races, tuple(sound)) if terms.by_cost else decide(races, incumbent=incumbent)
-    return Contest(verdict, races[0], tuple(races[1:]), time.perf_counter() - start)
+    return Decision(verdict, races[0], tuple(races[1:]), time.perf_counter() - start)

@@ -49,7 +49,7 @@ _REPETITION = 0.7
 """Share of the time left that a repeated search gets; the rest is for check and race."""
 
 _ACCUSING = 0.5
-"""Share of the time left to find the guilty rule; the rest is for a search without it."""
+"""Share of the time left to find the rule at fault; the rest is for a search without it."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def find_candidates(
         for label, why in examined.refused.items():
             made_by = _makers(found.entrants[label])
             warnings.append(f"candidate {label!r} is dropped: {why}; involved: {made_by}")
-        guilty: tuple[Rule, ...] = ()
+        faulty: tuple[Rule, ...] = ()
         if examined.wrong:
             with job.stage("accuse"):
                 accusation = job.faults.contain(
@@ -148,17 +148,17 @@ def find_candidates(
                     partial(_accuse, job, found, examined=examined, rules=rules, deadline=deadline),
                     "which rule is to blame is not known",
                 ) or Accusation((), "which rule is to blame is not known")
-            guilty = accusation.guilty
+            faulty = accusation.faulty
             warnings.append(_wrong_text(examined.wrong, accusation))
         if job.strict:
             raise CheckFailed(f"{warnings[-1]}; nothing is written")
         if examined.wrong:
             warnings[-1] += "; dropped"
-        if not guilty or deadline.left_s < seconds:
+        if not faulty or deadline.left_s < seconds:
             return found, tuple(warnings)
-        them = "it" if len(guilty) == 1 else "them"
+        them = "it" if len(faulty) == 1 else "them"
         warnings[-1] += f", and the search is repeated without {them}"
-        rules = [rule for rule in rules if rule not in guilty]
+        rules = [rule for rule in rules if rule not in faulty]
         search = replace(job.search, deadline=deadline.share(_REPETITION))
         job = replace(job, search=search)
 

@@ -32,7 +32,7 @@ from eqsat_opt.select.rebuilding.planning import Draft, simulated_us
 from eqsat_opt.validation.compare import Reference, differences
 from eqsat_opt.validation.designed_inputs import value_drafts
 
-__all__ = ["PORTABLE", "PlanContest", "PlanJob", "hold_plan_contest"]
+__all__ = ["PORTABLE", "PlanJob", "PlannedResult", "race_plans"]
 
 PORTABLE = "portable"
 """The result as a model, in the race of plans."""
@@ -109,8 +109,8 @@ class PlanJob:
 
 
 @dataclass(frozen=True)
-class PlanContest:
-    """The outcome of a contest of plans.
+class PlannedResult:
+    """The outcome of a race of plans.
 
     Attributes:
         draft: the best plan.
@@ -127,7 +127,7 @@ class PlanContest:
     held: RaceResult | None = None
 
 
-def hold_plan_contest(job: PlanJob) -> PlanContest:
+def race_plans(job: PlanJob) -> PlannedResult:
     """Build, compare, price and race plans.
 
     Raises:
@@ -146,7 +146,7 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
         why = next(iter(judge.refused.values()), "there is none")
         raise PlanError(f"no plan of this model runs here: {why}")
     ranked = _racers(judge.prices, judge.drafts)
-    best = PlanContest(
+    best = PlannedResult(
         judge.drafts[ranked[0]], judge.prices[ranked[0]], judge.prices, judge.refused
     )
     given_s = max(job.deadline.left_s, _LEAST_RACE_S)

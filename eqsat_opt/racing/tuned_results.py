@@ -41,9 +41,9 @@ __all__ = [
     "PORTABLE",
     "SUITED",
     "TUNED",
-    "TunedContest",
     "TunedJob",
-    "hold_tuned_contest",
+    "TunedResult",
+    "race_tuned_forms",
 ]
 
 PORTABLE, TUNED, SUITED = "portable", "tuned", "tuned-suited"
@@ -116,7 +116,7 @@ class TunedJob:
 
 
 @dataclass(frozen=True)
-class TunedContest:
+class TunedResult:
     """The outcome of tuning.
 
     Attributes:
@@ -161,10 +161,10 @@ class _Form:
     graph: ModelSource
     execution: Execution
     error: float
-    found: TunedContest = field(default_factory=TunedContest)
+    found: TunedResult = field(default_factory=TunedResult)
 
 
-def hold_tuned_contest(job: TunedJob) -> TunedContest:
+def race_tuned_forms(job: TunedJob) -> TunedResult:
     """Make the forms of a result whose outputs are within its bounds, and race them.
 
     A result that has no such form is no error: the outcome holds the reason.
@@ -184,14 +184,14 @@ def hold_tuned_contest(job: TunedJob) -> TunedContest:
                 except OutOfTime:
                     refused[name] = NO_TIME if name in (TUNED, SUITED) else _LATE
             if not forms:
-                return TunedContest(why=_told(refused), refused=refused)
+                return TunedResult(why=_told(refused), refused=refused)
             if not job.is_raced:
                 return _won(job, TUNED, forms[TUNED], refused)
             return _raced(job, forms, reference, refused, box=box)
         except RuntimeFailed as error:
-            return TunedContest(why=str(error), refused=refused)
+            return TunedResult(why=str(error), refused=refused)
         except OutOfTime:
-            return TunedContest(why=NO_TIME, refused=refused)
+            return TunedResult(why=NO_TIME, refused=refused)
 
 
 _Makers = Iterator[tuple[str, Callable[[], Mapping[str, _Form]]]]
@@ -239,7 +239,7 @@ def _by_kernels(
         raise OutOfTime
     trials = tuple(zip(reference.feeds, reference.outputs, strict=True))
     tuning = tune(base, job.session, trials, max_error=job.max_error, deadline=deadline)
-    found = TunedContest(
+    found = TunedResult(
         algorithms=dict(sorted(tuning.algorithms.items())),
         n_sites=tuning.n_sites,
         withdrawn=tuning.withdrawn,
@@ -311,7 +311,7 @@ def _by_runtime(
     )
     if error > job.max_error:
         raise NotTuned(f"outputs differ by {error:.1e}, and {job.max_error:.1e} is allowed")
-    return {name: _Form(model, execution, error, TunedContest(note=note))}
+    return {name: _Form(model, execution, error, TunedResult(note=note))}
 
 
 def _reference(job: TunedJob, box: Sandbox, deadline: Deadline, at_edges: bool) -> Reference:
@@ -342,7 +342,7 @@ def _raced(
     reference: Reference,
     refused: dict[str, str],
     box: Sandbox,
-) -> TunedContest:
+) -> TunedResult:
     def entrant(model: ModelSource, execution: Execution) -> Entrant:
         return Entrant(model, execution, job.session.custom_ops)
 
@@ -384,7 +384,7 @@ def _raced(
     )
     told = forms.get(fastest)
     return replace(
-        TunedContest() if told is None else told.found,
+        TunedResult() if told is None else told.found,
         why=f"nothing is faster than the portable model beyond noise{_also(refused)}",
         entrant=fastest,
         error=0.0 if told is None else told.error,
@@ -416,7 +416,7 @@ def _winner(races: Sequence[RaceResult], names: Sequence[str]) -> str:
     return min(filter(beats_all, names), key=slowest, default="")
 
 
-def _won(job: TunedJob, name: str, form: _Form, refused: Mapping[str, str]) -> TunedContest:
+def _won(job: TunedJob, name: str, form: _Form, refused: Mapping[str, str]) -> TunedResult:
     graph = form.graph
     if graph is job.original:
         graph = job.original_inside()

@@ -162,7 +162,7 @@ def test_what_it_runs_is_written_and_computes_the_same(house: House) -> None:
         (
             '"ThresholdedRelu", attributes(alpha=0.0)',
             '"Abs", attributes()',
-            "no rule is guilty, but kernels of toy are involved; leave these out with --backends",
+            "no rule is at fault, but kernels of toy are involved; leave these out with --backends",
         ),
         (
             "return (Imp",

@@ -45,7 +45,7 @@ class Solution:
     choice: Choice
     totals: dict[str, float]
     longest: dict[str, float]
-    dearest: dict[str, float]
+    costliest: dict[str, float]
 
     def metrics(self, path: Mapping[str, float]) -> dict[str, float]:
         """Totals, and the critical path where `path` names the one metric that makes it."""
@@ -90,7 +90,7 @@ def value(objective: AnyObjective, solution: Solution) -> float:
     """Its value, infinite if it breaks a limit or a cap."""
     used = solution.metrics(objective.path)
     kept = all(used[name] <= limit * (1 + 1e-9) for name, limit in objective.limits.items())
-    kept = kept and all(solution.dearest[name] <= cap for name, cap in objective.caps.items())
+    kept = kept and all(solution.costliest[name] <= cap for name, cap in objective.caps.items())
     return objective.value(used) if kept else math.inf
 
 

@@ -56,7 +56,7 @@ SEARCH = Options(
     nodes=1_500,
 )
 OBJECTIVES = ("launches", "flops", "bytes", "time", "launches+1e-3*flops+1e-4*weight_bytes")
-# How much dearer what the model came with is, so that random prices choose what rules made.
+# How much costlier what the model came with is, so that random prices choose what rules made.
 PREJUDICE = (1.0, 10.0, 1000.0)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat_opt.extract.critical_path import dearest_chain, least_finish
+from eqsat_opt.extract.critical_path import costliest_chain, least_finish
 from eqsat_opt.extract.instance import Instance, active_classes, children_of, options_by_class
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.problem import FloatArray, Problem
@@ -103,10 +103,10 @@ class PathInstance(Instance):
         return least_finish(self.members, self.option_class, self.children, self.path)[0]
 
     def total_bound(self) -> float:
-        """Return a lower bound on the total cost of every solution (`dearest_chain`)."""
+        """Return a lower bound on the total cost of every solution (`costliest_chain`)."""
         if self.signed:
             return -math.inf
-        return dearest_chain(
+        return costliest_chain(
             self.members, self.option_class, self.children, self.cost, roots=self.roots
         )
 

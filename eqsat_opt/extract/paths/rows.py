@@ -83,11 +83,11 @@ class PathModel:
     def objective(self, cp_model: Any) -> None:
         """Add the total cost and critical path, with finish times if the path matters."""
         instance = self.instance
-        dearest = [
+        costliest = [
             max((abs(instance.cost[i]) for i in instance.members[c]), default=0.0)
             for c in self.order
         ]
-        reference = math.fsum(dearest)
+        reference = math.fsum(costliest)
         timed = instance.alpha > 0 or math.isfinite(instance.path_limit)
         costs = {i: instance.cost[i] for i in self.x}
         if instance.alpha > 0:

@@ -93,8 +93,8 @@ class _Floor:
         self._finish = instance.finish()
         self._tail = least_tail(members, children, instance.path, instance.roots)
         self._path = max((self._finish[r] for r in instance.roots), default=0.0)
-        self._dear = least_finish(members, instance.option_class, children, cost)[0]
-        self._dear_tail = least_tail(members, children, cost, instance.roots)
+        self._costliest = least_finish(members, instance.option_class, children, cost)[0]
+        self._costliest_tail = least_tail(members, children, cost, instance.roots)
         self._least = [min((cost[i] for i in m), default=0.0) for m in members]
         self._masks = necessary(instance)
         self._needed = union(self._masks, instance.roots) if self._masks is not None else 0
@@ -108,8 +108,8 @@ class _Floor:
     def total(self, c: int, i: int) -> float:
         """Return a lower bound on the total cost."""
         children = self._instance.children[i]
-        below = max((self._dear[d] for d in children), default=0.0)
-        total = below + self._cost[i] + self._dear_tail[c]
+        below = max((self._costliest[d] for d in children), default=0.0)
+        total = below + self._cost[i] + self._costliest_tail[c]
         if self._masks is None:
             return total
         extra = (union(self._masks, children) | 1 << c) & ~self._needed

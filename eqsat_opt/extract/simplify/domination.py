@@ -38,7 +38,7 @@ def compare_options(
     rules.drop_cyclic()
     rules.find_forced()
     rules.drop_dominated()
-    rules.drop_too_dear(start, rules.drop_dominated_by_trees())
+    rules.drop_too_costly(start, rules.drop_dominated_by_trees())
     alive = np.array(rules.alive, dtype=bool)
     forced = np.array(rules.forced, dtype=bool)
     return replace(draft, forced=forced).with_options(alive), rules.steps
@@ -210,7 +210,7 @@ class _Comparison:
             least[c] = best if math.isfinite(best) else 0.0
         return _Private(private, least, saved)
 
-    def drop_too_dear(self, start: Mapping[int, int] | None, trees: list[float]) -> None:
+    def drop_too_costly(self, start: Mapping[int, int] | None, trees: list[float]) -> None:
         """Drop an option if every solution with it costs more than a known one.
 
         `trees` gives the cost of a tree of each class beyond forced classes, which are paid anyway.

@@ -123,7 +123,7 @@ class _SharingGreedy:
         for d in children:
             if total[d] + cost >= best:
                 return False
-        value = past = dearest = 0.0
+        value = past = costliest = 0.0
         union = 0
         for d in sorted(children, key=lambda d: -total[d]):
             shift, mask, before = here - base[d], below[d], self.past[d]
@@ -137,14 +137,14 @@ class _SharingGreedy:
                 mask <<= -shift
             extra = mask & ~union
             if not union:
-                dearest = total[d]
+                costliest = total[d]
                 value = max(0.0, total[d] - before)
             elif extra:
                 value += self._weight(extra, here)
             past = max(past, before)
             union |= extra
         bit = 1 << self.position[c] - here
-        value = max(value + past, dearest) + cost  # no rounding may make it cheaper than a child
+        value = max(value + past, costliest) + cost  # no rounding may make it cheaper than a child
         if union & bit or value >= best:
             return False
         total[c], below[c], self.past[c] = value, union | bit, past

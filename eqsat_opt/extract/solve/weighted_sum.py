@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat_opt.errors import ExtractionError
-from eqsat_opt.extract.critical_path import dearest_chain
+from eqsat_opt.extract.critical_path import costliest_chain
 from eqsat_opt.extract.extraction import Choice, active_order, relative_gap
 from eqsat_opt.extract.instance import Instance, active_classes, from_problem
 from eqsat_opt.extract.problem import FloatArray, Problem
@@ -116,7 +116,7 @@ def solve_priced(
         return Solution(None, math.inf)
     parts = reduction.parts
     answers = [first_answer(part, start, deadline) for part in parts]
-    chain = dearest_chain(
+    chain = costliest_chain(
         instance.members,
         instance.option_class,
         instance.children,

@@ -26,7 +26,7 @@ __all__ = [
     "folding_room",
     "folding_s",
     "held_bytes",
-    "is_dear",
+    "is_expensive",
     "reshaped",
     "shaped",
     "splat_constant",
@@ -43,7 +43,7 @@ _EXTERNAL_HASHED_BYTES = 1 << 16
 _KEPT_BYTES = 1 << 20
 """Computed arrays up to this are kept; larger arrays live only as long as they are referred to."""
 
-_DEAR_FLOPS = 1e9
+_EXPENSIVE_FLOPS = 1e9
 """Constants that take more to compute are kept, and never computed only for inspection."""
 
 _FLOPS_PER_S = 5e9
@@ -174,7 +174,7 @@ class Computed:
     ) -> None:
         self._compute = compute
         self._flops = flops
-        self._is_kept = is_kept or flops > _DEAR_FLOPS
+        self._is_kept = is_kept or flops > _EXPENSIVE_FLOPS
         self._kept: Array | None = None
         self._alive: weakref.ref[Array] | None = None
 
@@ -228,9 +228,9 @@ def folding_s(constants: Iterable[Constant]) -> float:
     return sum(one.flops for one in constants) / _FLOPS_PER_S
 
 
-def is_dear(*constants: Constant) -> bool:
+def is_expensive(*constants: Constant) -> bool:
     """Return whether any takes too long to compute to load them only for inspection."""
-    return any(one.flops > _DEAR_FLOPS for one in constants)
+    return any(one.flops > _EXPENSIVE_FLOPS for one in constants)
 
 
 def folding_room(constants: Iterable[Constant]) -> int:
@@ -246,7 +246,7 @@ def splat_value(constant: Constant, limit: int = 1024) -> Any:
     if isinstance(constant.source, Splat):
         return constant.source.value
     size = constant.type.size
-    if not 0 < size <= limit or constant.type.dtype == "string" or is_dear(constant):
+    if not 0 < size <= limit or constant.type.dtype == "string" or is_expensive(constant):
         return None
     array = np.asarray(constant.load())
     first = array.reshape(-1)[0]

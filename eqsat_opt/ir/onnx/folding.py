@@ -19,7 +19,7 @@ from eqsat_opt.ir.graph.handles import (
     Expression,
     derived_constant,
     held_bytes,
-    is_dear,
+    is_expensive,
     splat_constant,
     splat_value,
 )
@@ -158,7 +158,7 @@ def folding_flops(node: Node, operands: Sequence[Constant], type_: TensorType) -
 def _is_undefined(node: Node, operands: Sequence[Constant]) -> bool:
     """Return whether ONNX leaves a value undefined: index out of range, mean of no elements."""
     if node.op == "Gather":
-        if is_dear(operands[1]):
+        if is_expensive(operands[1]):
             return True  # too expensive to inspect
         size, indices = operands[0].type.shape[node.attr("axis")], operands[1].load()
         return bool(np.any((indices < -size) | (indices >= size)))

@@ -20,7 +20,7 @@ __all__ = ["IN_DEFAULT_DOMAIN", "foreign_types", "standing_in"]
 Operands = Sequence[TensorType | None]
 Rule = Callable[[onnx_ir.Node, Operands], "list[TensorType | None]"]
 
-_STAND_INS = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
+_REPLACEMENTS = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 """Fused operators to operators with the same operands and the same result types."""
 
 IN_DEFAULT_DOMAIN = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
@@ -58,7 +58,7 @@ def foreign_types(
 def standing_in(node: onnx_ir.Node) -> onnx.NodeProto:
     """Return the node as inference knows it: a fused operator without the activation after it."""
     proto = onnx_ir.to_proto(node)
-    other = _STAND_INS.get(node.op_type)
+    other = _REPLACEMENTS.get(node.op_type)
     if other is None or node.domain != "com.microsoft":
         return proto
     plain = onnx.helper.make_node(other, proto.input[:3], proto.output)

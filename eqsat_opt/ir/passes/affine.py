@@ -17,7 +17,7 @@ from eqsat_opt.ir.graph.handles import (
     Expression,
     Splat,
     derived_constant,
-    is_dear,
+    is_expensive,
     shaped,
     splat_constant,
     splat_value,
@@ -282,7 +282,7 @@ def _combined(
         finite = all(np.all(np.isfinite(v)) for v in (a, b, result))
         return not finite or spoils(op, {}, (a, b), result)
 
-    if is_dear(left, right):
+    if is_expensive(left, right):
         return None
     a, b = splat_value(left, 1), splat_value(right, 1)
     if a is not None and b is not None:

@@ -14,7 +14,7 @@ from eqsat_opt.ir.graph.handles import (
     Splat,
     array_constant,
     derived_constant,
-    is_dear,
+    is_expensive,
     shaped,
     splat_constant,
 )
@@ -76,7 +76,7 @@ def _scale_and_shift(node: Node, graph: Graph) -> tuple[Constant, Constant] | No
     """
     x, *names = node.inputs
     parts = [graph.constants[name] for name in names if name in graph.constants]
-    if len(parts) != len(names) or is_dear(*parts) or not _follows_weights(graph, x):
+    if len(parts) != len(names) or is_expensive(*parts) or not _follows_weights(graph, x):
         return None
     whole = graph.tensor_type(x)
     assert whole is not None

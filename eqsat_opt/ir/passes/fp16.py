@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from eqsat_opt.ir.graph.graph import OPAQUE, Constant, Graph, Node, attributes
-from eqsat_opt.ir.graph.handles import is_dear, uniform_value
+from eqsat_opt.ir.graph.handles import is_expensive, uniform_value
 from eqsat_opt.ir.graph.values_json import TYPING_FAILURES
 from eqsat_opt.ir.onnx.folding import fold
 from eqsat_opt.ir.ops import get_op
@@ -116,7 +116,7 @@ class _Writer:
 
     def _is_in_range(self, name: str) -> bool:
         constant = self._old.constants.get(name)
-        if constant is None or constant.type.dtype != _FULL or is_dear(constant):
+        if constant is None or constant.type.dtype != _FULL or is_expensive(constant):
             return True
         number = uniform_value(constant)
         if number is not None:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir
 
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
-from eqsat_opt.ir.graph.handles import is_dear, splat_value
+from eqsat_opt.ir.graph.handles import is_expensive, splat_value
 from eqsat_opt.ir.values.types import FLOATS
 
 __all__ = ["with_fixed_infinities"]
@@ -37,7 +37,7 @@ def _makes_infinite(graph: Graph, node: Node) -> bool:
         constant = graph.constants.get(name)
         if constant is None or constant.type.dtype not in FLOATS:
             continue
-        if is_dear(constant) or constant.type.bytes > _LARGEST_BYTES:
+        if is_expensive(constant) or constant.type.bytes > _LARGEST_BYTES:
             continue
         known = splat_value(constant)
         values = np.asarray(constant.load() if known is None else known).astype(np.float64)

@@ -35,7 +35,7 @@ from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Progress, Stages
 from eqsat_opt.pipeline.terms import search_options
-from eqsat_opt.racing.planned_results import PORTABLE, PlanContest, PlanJob, hold_plan_contest
+from eqsat_opt.racing.planned_results import PORTABLE, PlanJob, PlannedResult, race_plans
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.native.library import missing
@@ -163,7 +163,7 @@ def _for_host(
             strict=request.strict,
             deadline=deadline,
         )
-        held = hold_plan_contest(job)
+        held = race_plans(job)
     return held.draft.plan, _told(held, request)
 
 
@@ -405,7 +405,7 @@ def _graphs(outcome: Outcome) -> Mapping[str, Graph]:
     return graphs
 
 
-def _told(held: PlanContest, request: Request) -> Planned:
+def _told(held: PlannedResult, request: Request) -> Planned:
     race = held.held
     entries = {} if race is None else race.entries
     own = entries.get(held.draft.name)

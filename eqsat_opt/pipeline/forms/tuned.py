@@ -35,9 +35,9 @@ from eqsat_opt.racing.tuned_results import (
     NO_TIME,
     PORTABLE,
     SUITED,
-    TunedContest,
     TunedJob,
-    hold_tuned_contest,
+    TunedResult,
+    race_tuned_forms,
 )
 from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.native.library import missing
@@ -159,12 +159,12 @@ def _tuned(
     request: Request,
     stages: Stages,
     deadline: Deadline,
-) -> TunedContest:
+) -> TunedResult:
     """Tune ``portable``, the result with all weights inside the model, and race its forms."""
     if deadline.expired or deadline.left_s < _TUNED_READING * outcome.bulk_s:
-        return TunedContest(why=NO_TIME)
+        return TunedResult(why=NO_TIME)
     with Staging(outcome.loaded, given) as staging:
-        return hold_tuned_contest(
+        return race_tuned_forms(
             TunedJob(
                 original=staging.original,
                 original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
@@ -218,7 +218,7 @@ def with_tuned(
             TUNING,
             partial(_tuned, outcome, portable, given, request, stages=stages, deadline=deadline),
             "the portable result stands for the tuned form",
-        ) or TunedContest(why="tuning failed")
+        ) or TunedResult(why="tuning failed")
     with stages("write"):
         destination.write_proto(portable if held.model is None else held.model)
 

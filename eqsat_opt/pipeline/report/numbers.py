@@ -20,7 +20,7 @@ from eqsat_opt.pipeline.report.values import Latency, OutputError
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
 from eqsat_opt.racing.entrants import BEST, ORIGINAL, metrics_of
-from eqsat_opt.racing.examination import Contest, Examination
+from eqsat_opt.racing.examination import Decision, Examination
 from eqsat_opt.racing.finding import Found
 from eqsat_opt.runtime.processor import crowd
 from eqsat_opt.select import rules_used
@@ -84,15 +84,15 @@ def _contents(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
     }
 
 
-def _notes(contest: Contest, examined: Examination | None = None) -> tuple[str, ...]:
+def _notes(decision: Decision, examined: Examination | None = None) -> tuple[str, ...]:
     notes = []
-    if contest.obstacle:
-        notes.append(contest.obstacle)
+    if decision.obstacle:
+        notes.append(decision.obstacle)
     elif examined is not None and examined.skipped:
         names = ", ".join(map(repr, examined.skipped))
         notes.append(f"there was no time to compare {names}; allow more with --budget")
-    if contest.race is not None and contest.race.is_busy:
-        notes.append(contest.race.busy_text)
+    if decision.race is not None and decision.race.is_busy:
+        notes.append(decision.race.busy_text)
     return (*notes, *rule_notes())
 
 
@@ -130,7 +130,7 @@ def report_of(
     found: Found,
     files: tuple[onnx_ir.Model, onnx_ir.Model],
     imported: Graph,
-    contest: Contest,
+    decision: Decision,
     stages_s: Mapping[str, float],
     pricer: AnyPricer,
     request: Request,
@@ -138,7 +138,7 @@ def report_of(
     passing_share: float | None,
 ) -> Report:
     """Return the report of a run with a search."""
-    verdict, race, objective = contest.verdict, contest.race, request.objective
+    verdict, race, objective = decision.verdict, decision.race, request.objective
     label, level = verdict.winner, verdict.level
     latency: dict[str, Latency] = {}
     if race is not None:
@@ -170,7 +170,7 @@ def report_of(
         original_cost=objective.value(choice.original_metrics),
         original_breaks=choice.original_breaks,
         result_cost=objective.value(predicted) if predicted else None,
-        passed_over=_passed_over(found, contest),
+        passed_over=_passed_over(found, decision),
         lower_bound=bound,
         gap=(cost - bound) / cost if cost else 0.0,
         extraction_status=choice.extraction.status,
@@ -184,7 +184,7 @@ def report_of(
         latency=latency,
         race=race.to_json() if race is not None else {},
         noise=race.noise if race is not None else 0.0,
-        further_races=tuple(one.to_json() for one in contest.further_races),
+        further_races=tuple(one.to_json() for one in decision.further_races),
         threads=request.threads,
         kernels_measured=pricer.n_measured,
         kernels_unmeasured=choice.unmeasured,
@@ -200,17 +200,17 @@ def report_of(
         operators_inside=coverage.inside,
         operators_passing=coverage.passing,
         passing_share=passing_share,
-        notes=(*_notes(contest, examined), *_flips(differences)),
+        notes=(*_notes(decision, examined), *_flips(differences)),
         details=tuple(_written_out(raised, exported)),
         **_aim(objective),
     )
 
 
-def _passed_over(found: Found, contest: Contest) -> str:
+def _passed_over(found: Found, decision: Decision) -> str:
     """Return why the cheapest graph found is not the result; empty if it is."""
-    if contest.verdict.winner == BEST:
+    if decision.verdict.winner == BEST:
         return ""
-    if contest.obstacle:
+    if decision.obstacle:
         return "nothing could be raced"
     if found.examined is not None and not found.examined.is_sound(BEST):
         return "it was dropped"

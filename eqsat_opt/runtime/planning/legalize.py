@@ -12,7 +12,7 @@ from eqsat_opt.ir.onnx.exporter import SPLIT
 from eqsat_opt.ir.values.dims import Dim, dim_names, evaluate_dim
 from eqsat_opt.ir.values.types import TensorType, ValueType
 
-__all__ = ["apart", "with_stand_ins"]
+__all__ = ["apart", "legalized"]
 
 
 def apart(node: Node) -> Iterator[Node]:
@@ -27,7 +27,7 @@ def apart(node: Node) -> Iterator[Node]:
         begin += size
 
 
-def with_stand_ins(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+def legalized(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """Return the graph of the live nodes, replaced by operators of the registry where possible.
 
     Args:
@@ -39,7 +39,7 @@ def with_stand_ins(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     for node in (part for one in graph.live_nodes() for part in apart(one)):
         found = None
         if node.op == OPAQUE and node.payload is not None and not node.payload.domain:
-            stand_in = _STAND_INS.get(node.payload.op_type)
+            stand_in = _REPLACEMENTS.get(node.payload.op_type)
             found = stand_in(graph, node, sizes, types=types) if stand_in else None
         nodes += [node] if found is None else found
     return replace(graph, nodes=tuple(nodes), types=types)
@@ -147,4 +147,4 @@ def _new(name: str, types: Mapping[str, ValueType]) -> str:
     return name
 
 
-_STAND_INS = {"Identity": _copied, "Resize": _repeated, "Upsample": _repeated}
+_REPLACEMENTS = {"Identity": _copied, "Resize": _repeated, "Upsample": _repeated}

@@ -35,7 +35,7 @@ from eqsat_opt.runtime.plan.streams import Schedule, schedule, stretches_of, wit
 from eqsat_opt.runtime.planning.buffers import buffers_of, used_constants, with_memory
 from eqsat_opt.runtime.planning.channels import with_parts_at_ends
 from eqsat_opt.runtime.planning.fusion_groups import Unit, find_units
-from eqsat_opt.runtime.planning.legalize import with_stand_ins
+from eqsat_opt.runtime.planning.legalize import legalized
 from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.tasks import copy_of, edges_of, kernel_of, tasks_of, unit_us
 from eqsat_opt.runtime.planning.views import find_views
@@ -265,7 +265,7 @@ def static_graph(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         PlanError: a plan cannot hold an operator or element type of the graph.
     """
     sizes = dict(sizes)
-    graph = with_stand_ins(graph, sizes)
+    graph = legalized(graph, sizes)
     nodes = graph.nodes
     names = dict.fromkeys(graph.inputs)
     names.update(dict.fromkeys(name for node in nodes for name in (*node.inputs, *node.outputs)))

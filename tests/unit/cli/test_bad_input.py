@@ -261,7 +261,7 @@ def test_disk_full(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]) -
         (optimising, "load_model"),
         (finding, "propose"),
         (finding, "export_model"),
-        (optimising, "hold_contest"),
+        (optimising, "race_candidates"),
         (destination, "save_model"),
     ],
 )

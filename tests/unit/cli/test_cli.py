@@ -123,7 +123,11 @@ def raising(error: BaseException) -> Any:
 @pytest.mark.parametrize(
     ("error", "code", "expected"),
     [
-        (CheckFailed("outputs differ;\n rule x is guilty"), 2, "outputs differ; rule x is guilty"),
+        (
+            CheckFailed("outputs differ;\n rule x is at fault"),
+            2,
+            "outputs differ; rule x is at fault",
+        ),
         (ZeroDivisionError("by zero"), 1, "unexpected ZeroDivisionError: by zero"),
         (OSError(28, "No space left on device", "a.onnx"), 1, "a.onnx: No space left on device"),
     ],

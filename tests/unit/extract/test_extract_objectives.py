@@ -30,7 +30,7 @@ from eqsat_opt.extract import (
     write_json,
 )
 from eqsat_opt.extract.alternatives import distance
-from eqsat_opt.extract.critical_path import dearest_chain
+from eqsat_opt.extract.critical_path import costliest_chain
 from eqsat_opt.extract.objective import AnyObjective
 from eqsat_opt.extract.paths import lagrange, mixed
 from eqsat_opt.extract.paths.instance import from_problem
@@ -443,7 +443,7 @@ def test_the_dearest_chain_proves_a_deep_graph_without_the_solver() -> None:
             children.append((below,))
             cost.append(price)
         below = cls
-    bound = dearest_chain(members, option_class, children, cost, [below])
+    bound = costliest_chain(members, option_class, children, cost, [below])
     found = extract(builder.build([below]), Objective({"time": 1.0}), method="greedy")
     assert found.cost == bound == found.lower_bound
     assert found.status == "optimal"

@@ -87,7 +87,7 @@ def include_pad(x: Tensor, k: Ints, s: Ints, p: Ints, d: Ints) -> Sides:
     "wrong", [relu_of_sum, concat_commute, transposed_weight, include_pad], ids=lambda one: one.name
 )
 def test_a_wrong_rule_is_found_and_named(wrong: Rule) -> None:
-    # One round: in more of them the damage spreads, and ever more rules look guilty.
+    # One round: in more of them the damage spreads, and ever more rules look faulty.
     _, blamed = checked(network(), wrong, iterations=1)
     assert blamed[0] == wrong.name
     assert wrong.name in checked(network(), wrong)[1]

@@ -187,7 +187,7 @@ def test_autograph_folds_every_chain() -> None:
 def test_the_board_decides() -> None:
     board = _Made(3)
     found = AutoGraph().run(framed(chains(2), ["matmul/assoc"], board=board), AMPLE)
-    assert found.steps == ("matmul/assoc",)  # one chain less is dearer by equation 1
+    assert found.steps == ("matmul/assoc",)  # one chain less is costlier by equation 1
     # The original, one of two equal graphs, the least by the equation; no graph twice.
     assert sorted(board.seen) in ([2, 3, 4], [2, 3, 3, 4])
     noisy = _Made(2, noise=0.03)

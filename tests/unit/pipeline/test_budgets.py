@@ -41,7 +41,7 @@ from eqsat_opt.pipeline import optimise as optimising
 from eqsat_opt.pipeline import terms
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.proving.selection import default_rules
-from eqsat_opt.racing import examination as contest
+from eqsat_opt.racing import examination
 from eqsat_opt.racing.examination import Terms, affordable, examine
 from eqsat_opt.runtime import processor
 from eqsat_opt.runtime.backends.ort import backend
@@ -244,7 +244,7 @@ def test_what_starts_slowly_is_not_taken_for_a_slow_model(monkeypatch: pytest.Mo
         def open(self, model: Any, options: OrtOptions, deadline: Deadline) -> OrtSession:
             return OrtSession(model, options)
 
-    for module in (contest, reference):
+    for module in (examination, reference):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
     terms = Terms(
         threads=1,
@@ -408,8 +408,8 @@ def test_no_race_begins_that_would_end_too_late(left_s: float, is_held: bool) ->
     terms = Terms(
         1, Numerics.REASSOCIATE, (0,), (Sizes(),), 1e-9, deadline=Deadline.after(left_s, Clock())
     )
-    examined = contest.Examination(reference, {}, {}, 0.0)
-    held = contest.hold_contest({"best": model}, model, graph_of("sums@3"), examined, terms)
+    examined = examination.Examination(reference, {}, {}, 0.0)
+    held = examination.race_candidates({"best": model}, model, graph_of("sums@3"), examined, terms)
     assert (held.race is not None) == is_held
     assert ("--budget" in held.obstacle) != is_held
 

@@ -65,7 +65,7 @@ STAGES: dict[str, tuple[Any, str]] = {
     "export": (finding, "export_model"),
     "check": (finding, "examine"),
     "race": (examination, "race"),
-    "contest": (optimising, "hold_contest"),
+    "verdict": (optimising, "race_candidates"),
     "record": (optimising, "record_of"),
     "report": (optimising, "report_of"),
 }
@@ -157,7 +157,7 @@ def test_the_traceback_is_shown_on_request(
 def test_a_tuning_that_fails_leaves_the_portable_result(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tuned_form, "hold_tuned_contest", broken)
+    monkeypatch.setattr(tuned_form, "race_tuned_forms", broken)
     tuned = model.with_name("tuned.onnx")
     code, output = optimised(model, "--tuned", str(tuned), "--no-measure")
     assert code == 0

@@ -30,7 +30,7 @@ from eqsat_opt.pipeline.options import Options
 from eqsat_opt.proving import selection
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.racing import finding
-from eqsat_opt.racing.delta_debugging import find_guilty
+from eqsat_opt.racing.delta_debugging import find_faulty_rules
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
 from tests.unit.zoo_models import each_model
@@ -228,7 +228,7 @@ def test_a_wrong_rule_is_dropped_with_a_warning(wrong_rules: Path, tmp_path: Pat
     result = run(model, replace(UNHURRIED, rules=f"default,{wrong_rules}"), output=output)
     (warning,) = result.report.warnings
     assert "candidate 'best' is wrong: output 'y': values differ" in warning
-    assert "rule mine/drop-relu is guilty: Relu(x) => x; leave it out with --rules" in warning
+    assert "rule mine/drop-relu is at fault: Relu(x) => x; leave it out with --rules" in warning
     assert warning.endswith("dropped, and the search is repeated without it")
     assert result.report.to_json()["warnings"] == [warning]
     assert result.report.status == "unmeasured"
@@ -250,7 +250,7 @@ def test_without_time_to_search_again_the_next_candidate_wins(wrong_rules: Path)
     more = helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Relu", ["d"], ["y"])
     report = run(chain([3, 4], *more), replace(UNHURRIED, rules=str(wrong_rules))).report
     (warning,) = report.warnings
-    assert "there was no time to find the guilty rule" in warning
+    assert "there was no time to find the rule at fault" in warning
     assert "repeated" not in warning
     assert report.winner == "clean"
 
@@ -262,14 +262,14 @@ def test_the_original_stands_where_all_candidates_are_wrong(wrong_rules: Path) -
     assert result.report.status == "unchanged"
     assert result.model is model
     (warning,) = result.report.warnings
-    assert "there was no time to find the guilty rule" in warning
+    assert "there was no time to find the rule at fault" in warning
 
 
 @pytest.mark.usefixtures("open_gate")
 def test_who_is_strict_gets_an_error_and_no_file(wrong_rules: Path, tmp_path: Path) -> None:
     output = tmp_path / "never.onnx"
     options = replace(UNHURRIED, rules=f"default,{wrong_rules}", strict=True)
-    with pytest.raises(CheckFailed, match="rule mine/drop-relu is guilty") as caught:
+    with pytest.raises(CheckFailed, match="rule mine/drop-relu is at fault") as caught:
         run(chain([3, 4], *RELU_THEN_ABS), options, output=output)
     assert caught.value.exit_code == 2
     assert "nothing is written" in str(caught.value)
@@ -298,15 +298,15 @@ def wrong_inside(x: Tensor) -> Sides:
 @pytest.mark.parametrize(
     ("selection", "expected"),
     [
-        ("{},activation", "rule mine/swish is guilty: (x * Tanh(x)) => Swish(x, alpha=1.0); "
+        ("{},activation", "rule mine/swish is at fault: (x * Tanh(x)) => Swish(x, alpha=1.0); "
                           "leave it out with --rules {},activation,-mine/swish"),
-        ("activation,{},-mine/swish", "rules activation/swish, mine/tanh-is-sigmoid are guilty "
+        ("activation,{},-mine/swish", "rules activation/swish, mine/tanh-is-sigmoid are at fault "
                           "together; leave one out with --rules activation,{},-mine/swish,-NAME"),
-        ("{},-mine/swish,activation", "rules mine/tanh-is-sigmoid, activation/swish are guilty "
+        ("{},-mine/swish,activation", "rules mine/tanh-is-sigmoid, activation/swish are at fault "
                           "together; leave one out with --rules {},-mine/swish,activation,-NAME"),
     ],
 )  # fmt: skip
-def test_wrong_rules_of_recognition_are_found_guilty(
+def test_wrong_rules_of_recognition_are_found_at_fault(
     selection: str, expected: str, tmp_path: Path
 ) -> None:
     """They match in windows of their own, and a right rule after them is not blamed alone."""
@@ -330,12 +330,14 @@ def test_without_time_the_rules_that_are_involved_are_named(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("guilty", "expected"),
+    ("faulty", "expected"),
     [(["c"], "c"), (["a"], "a"), (["b", "d"], "bd"), (["a", "b", "d"], "abd"), ([], ""), ("x", "")],
 )
-def test_no_guilty_rule_can_be_spared(guilty: list[str], expected: str) -> None:
+def test_no_faulty_rule_can_be_spared(faulty: list[str], expected: str) -> None:
     rules: Any = list("abcd")
-    found: Any = find_guilty(rules, lambda subset: set(guilty) <= {str(one) for one in subset})
+    found: Any = find_faulty_rules(
+        rules, lambda subset: set(faulty) <= {str(one) for one in subset}
+    )
     assert found == tuple(expected)
 
 

@@ -20,7 +20,7 @@ from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.pipeline.options import Options
-from eqsat_opt.racing import examination as contest
+from eqsat_opt.racing import examination
 from eqsat_opt.racing.race_result import RaceEntry, RaceResult
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.sandbox import sandbox
@@ -335,11 +335,11 @@ def test_a_win_must_hold_on_every_set(
     faster: dict[int, tuple[str, ...]], expected: str, n_races: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    monkeypatch.setattr(contest, "race", race_of(faster, seen))
+    monkeypatch.setattr(examination, "race", race_of(faster, seen))
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
     model = model_of(nodes, ["N", 4], {})
-    found = contest.examine({"best": model, "clean": model}, model, TERMS)
-    result = contest.hold_contest(
+    found = examination.examine({"best": model, "clean": model}, model, TERMS)
+    result = examination.race_candidates(
         {"best": model, "clean": model}, model, import_model(load_model(model)), found, TERMS
     )
     assert result.verdict.winner == expected
@@ -348,7 +348,7 @@ def test_a_win_must_hold_on_every_set(
     assert len(result.further_races) == n_races - 1
 
 
-TERMS = contest.Terms(1, Numerics.REASSOCIATE, (0,), (Sizes({"N": 1}), Sizes({"N": 8})), 1.0)
+TERMS = examination.Terms(1, Numerics.REASSOCIATE, (0,), (Sizes({"N": 1}), Sizes({"N": 8})), 1.0)
 
 
 def wrong_at(size: int) -> onnx.ModelProto:
@@ -368,7 +368,7 @@ def wrong_at(size: int) -> onnx.ModelProto:
 def test_the_check_tries_other_sizes(size: int) -> None:
     """All given ones, 1 and an odd one; where nothing is computed, nothing can differ."""
     right = wrong_at(1000)
-    found = contest.examine({"best": wrong_at(size)}, right, replace(TERMS, sizes=SETS))
+    found = examination.examine({"best": wrong_at(size)}, right, replace(TERMS, sizes=SETS))
     assert bool(found.wrong) == (size > 0)
     if size:
         assert f"at N={size}" in found.wrong["best"].why
@@ -383,7 +383,7 @@ def test_a_candidate_that_fails_where_the_original_runs_is_wrong() -> None:
     for model, shape in ((right, [0, 2, 2]), (wrong, [2, -1, 2])):
         model.graph.initializer.append(numpy_helper.from_array(np.array(shape), "shape"))
     sizes = (Sizes({}, {"N": 2}),)
-    found = contest.examine({"best": wrong}, right, replace(TERMS, sizes=sizes))
+    found = examination.examine({"best": wrong}, right, replace(TERMS, sizes=sizes))
     assert "at N=1" in found.wrong["best"].why or "does not run at" in found.wrong["best"].why
 
 
@@ -391,7 +391,7 @@ def test_a_size_at_which_the_original_fails_says_nothing() -> None:
     """An unpadded pool of an image that is too small ends the process, or refuses."""
     terms = replace(TERMS, sizes=(Sizes({}, {"n": 2, "h": 32, "w_": 32}),))
     with sandbox() as box:
-        found = contest.examine({"best": strided(2)}, strided(2), replace(terms, box=box))
+        found = examination.examine({"best": strided(2)}, strided(2), replace(terms, box=box))
     assert not found.wrong
     assert not found.refused
     assert found.reference is not None

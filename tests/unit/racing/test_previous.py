@@ -27,7 +27,7 @@ from eqsat_opt.pipeline import optimise as optimising
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.racing import earlier_result as previous
-from eqsat_opt.racing import examination as contest
+from eqsat_opt.racing import examination
 from eqsat_opt.racing.earlier_result import RECORD
 from eqsat_opt.racing.examination import Examination
 from eqsat_opt.racing.race_result import RaceResult
@@ -47,7 +47,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
             times = {name: 20 * times_us.get(name, 1000.0) for name in candidates}
             return Machine(luck=0.01).race(rounds=1, **times)
 
-        monkeypatch.setattr(contest, "race", race)
+        monkeypatch.setattr(examination, "race", race)
 
     return set_times
 
@@ -201,7 +201,7 @@ def test_an_earlier_result_has_to_hold_at_each_set_of_sizes(
             times["best"] = 20 * next(races)
             return Machine(luck=0.01).race(rounds=1, **times)
 
-        monkeypatch.setattr(contest, "race", race)
+        monkeypatch.setattr(examination, "race", race)
         model = chain()
         for value in (*model.graph.input, *model.graph.output):
             value.type.tensor_type.shape.dim[0].dim_param = "N"

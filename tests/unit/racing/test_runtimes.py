@@ -34,7 +34,7 @@ from eqsat_opt.racing import tuned_results as tuned_module
 from eqsat_opt.racing.race_apart import Entrant, hold_race
 from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.racing.session_settings import promising_settings
-from eqsat_opt.racing.tuned_results import TunedContest, TunedJob, hold_tuned_contest
+from eqsat_opt.racing.tuned_results import TunedJob, TunedResult, race_tuned_forms
 from eqsat_opt.runtime.backends import sandbox as sandbox_module
 from eqsat_opt.runtime.backends.native import library
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime
@@ -224,7 +224,7 @@ def test_runtimes_are_known_by_name() -> None:
 def test_a_right_runtime_wins_by_its_time(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     mode("right")
     monkeypatch.setattr(tuned_module, "hold_race", simulated(toy=500.0))
-    held = hold_tuned_contest(job())
+    held = race_tuned_forms(job())
     assert held.entrant == "toy"
     assert held.execution == Execution("toy", 1)
     assert held.error == 0.0
@@ -237,7 +237,7 @@ def test_a_right_runtime_wins_by_its_time(mode: Mode, monkeypatch: pytest.Monkey
     assert record["sizes"] == [{"N": 3}]
     assert record["device"].startswith("cpu-")
     monkeypatch.setattr(tuned_module, "hold_race", simulated(toy=990.0))
-    held = hold_tuned_contest(job())
+    held = race_tuned_forms(job())
     assert held.model is None
     assert "nothing is faster" in held.why
 
@@ -259,7 +259,7 @@ def test_a_right_runtime_wins_by_its_time(mode: Mode, monkeypatch: pytest.Monkey
 def test_a_wrong_runtime_takes_no_part(how: str, why: str, mode: Mode) -> None:
     mode(how)
     numerics = Numerics.REFACTOR if how == "inexact" else Numerics.REASSOCIATE
-    held = hold_tuned_contest(job(numerics=numerics))
+    held = race_tuned_forms(job(numerics=numerics))
     assert held.model is None
     assert not held.races
     with pytest.raises(RuntimeFailed, match=why):
@@ -271,9 +271,9 @@ def test_a_runtime_that_hangs_is_ended_in_time(mode: Mode) -> None:
     mode("hangs")
     with sandbox() as box:  # the time to start a process is no part of it
         box.wait()
-    held = hold_tuned_contest(job(deadline=Deadline.after(6.0)))
+    held = race_tuned_forms(job(deadline=Deadline.after(6.0)))
     assert held.refused["toy"].startswith("it was not ready in time")
-    held = hold_tuned_contest(job(deadline=Deadline.after(0.0)))
+    held = race_tuned_forms(job(deadline=Deadline.after(0.0)))
     assert "no time" in held.why
 
 
@@ -288,9 +288,9 @@ def test_a_win_has_to_hold_at_every_size(mode: Mode, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(tuned_module, "hold_race", hold)
     sizes = tuple(Sizes({"N": size}) for size in (1, 8, 32))
-    assert hold_tuned_contest(job(sizes=sizes[:2])).entrant == "toy"
+    assert race_tuned_forms(job(sizes=sizes[:2])).entrant == "toy"
     seen.clear()
-    held = hold_tuned_contest(job(sizes=sizes))
+    held = race_tuned_forms(job(sizes=sizes))
     assert seen == [(1, 8), (8, 8), (32, 8)]
     assert held.model is None
     assert len(held.races) == 3
@@ -304,7 +304,7 @@ def test_the_original_may_be_what_another_runtime_runs(
     portable = net()
     portable.graph.node[1].name = "renamed"
     monkeypatch.setattr(tuned_module, "hold_race", simulated(toy_on_the_original=400.0, toy=500.0))
-    held = hold_tuned_contest(job(portable=portable, is_original=False))
+    held = race_tuned_forms(job(portable=portable, is_original=False))
     assert held.entrant == "toy on the original"
     assert held.model is not None
     assert held.model.graph == net().graph
@@ -314,8 +314,8 @@ def test_the_original_may_be_what_another_runtime_runs(
 @pytest.mark.usefixtures("_no_kernels")
 def test_without_a_race_no_other_runtime_is_tried(mode: Mode) -> None:
     mode("dies")
-    held = hold_tuned_contest(job(is_raced=False))
-    assert held == TunedContest(
+    held = race_tuned_forms(job(is_raced=False))
+    assert held == TunedResult(
         why="the kernels were not compiled", refused={"tuned": "the kernels were not compiled"}
     )
 
@@ -371,7 +371,7 @@ def test_a_full_disk_leaves_out_who_needs_files(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("eqsat_opt.racing.race_apart._file", full)
-    held = hold_tuned_contest(job())
+    held = race_tuned_forms(job())
     assert held.model is None
     assert "temporary files: No space left on device" in held.refused["toy"]
     assert list(held.races[0].entries) == ["original"]
@@ -517,7 +517,7 @@ def test_a_setting_wins_and_is_kept_in_the_file(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tuned_module, "promising_settings", lambda *_, **__: (setting,))
     name = "ort without SkipLayerNormFusion"
     monkeypatch.setattr(tuned_module, "hold_race", simulated(**{name.replace(" ", "_"): 800.0}))
-    held = hold_tuned_contest(job(runtimes=("ort",)))
+    held = race_tuned_forms(job(runtimes=("ort",)))
     assert held.entrant == name
     assert held.model is not None
     session = open_as_raced(held.model, ONE)

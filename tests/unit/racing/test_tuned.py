@@ -26,7 +26,7 @@ from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.lab import zoo
 from eqsat_opt.pipeline.forms import tuned as tuned_form
 from eqsat_opt.pipeline.options import Options
-from eqsat_opt.racing import tuned_results as contest
+from eqsat_opt.racing import tuned_results
 from eqsat_opt.racing.race_result import RaceEntry, RaceResult
 from eqsat_opt.runtime.backends.native import library, tuning
 from eqsat_opt.runtime.backends.native.convolutions import winograd_name
@@ -257,11 +257,11 @@ def test_what_cannot_be_raced_in_time_is_not_tuned(
 
     measured = Reference.of
     monkeypatch.setattr(Reference, "of", reference)
-    monkeypatch.setattr(contest, "tune", stub_tune)
-    monkeypatch.setattr(contest, "hold_race", stub_race)
-    monkeypatch.setattr(contest, "promising_settings", lambda *_, **__: ())
-    held = contest.hold_tuned_contest(
-        contest.TunedJob(
+    monkeypatch.setattr(tuned_results, "tune", stub_tune)
+    monkeypatch.setattr(tuned_results, "hold_race", stub_race)
+    monkeypatch.setattr(tuned_results, "promising_settings", lambda *_, **__: ())
+    held = tuned_results.race_tuned_forms(
+        tuned_results.TunedJob(
             original=conv_net(),
             original_inside=conv_net,
             portable=conv_net(),
@@ -376,12 +376,12 @@ def test_the_fastest_of_two_tuned_graphs_wins(
     monkeypatch: pytest.MonkeyPatch, ratios: dict[str, float], entrant: str, wins: bool
 ) -> None:
     monkeypatch.setattr(tuning, "node_times_us", ours_are_faster)
-    monkeypatch.setattr(contest, "hold_race", raced(original=1.0, **ratios))
-    monkeypatch.setattr(contest, "promising_settings", lambda *_, **__: ())
+    monkeypatch.setattr(tuned_results, "hold_race", raced(original=1.0, **ratios))
+    monkeypatch.setattr(tuned_results, "promising_settings", lambda *_, **__: ())
     model, other = conv_net(), conv_net()
     other.graph.name = "another"
-    held = contest.hold_tuned_contest(
-        contest.TunedJob(
+    held = tuned_results.race_tuned_forms(
+        tuned_results.TunedJob(
             original=model,
             original_inside=conv_net,
             portable=model,

@@ -21,7 +21,7 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.lab import zoo
 from eqsat_opt.pipeline.serving import RuntimeSession
-from eqsat_opt.racing.tuned_results import TunedJob, hold_tuned_contest
+from eqsat_opt.racing.tuned_results import TunedJob, race_tuned_forms
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime, OpenVinoSession
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -211,7 +211,7 @@ def test_integers_that_it_shortens_keep_it_out_of_the_race() -> None:
         runtimes=("ort", "openvino"),
         deadline=Deadline.after(120.0),
     )
-    held = hold_tuned_contest(job)
+    held = race_tuned_forms(job)
     assert "output 'y' is another" in held.refused["openvino"]
     assert held.model is None
 

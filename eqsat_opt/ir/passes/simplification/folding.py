@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eqsat_opt.ir.graph.graph import Constant, Node
-from eqsat_opt.ir.graph.handles import array_constant, held_bytes, is_dear
+from eqsat_opt.ir.graph.handles import array_constant, held_bytes, is_expensive
 from eqsat_opt.ir.onnx.folding import evaluate_opaque, fold, is_deterministic, is_exact
 from eqsat_opt.ir.onnx.quantised import may_fold
 from eqsat_opt.ir.onnx.types import opset_of
@@ -67,7 +67,7 @@ def _may_evaluate(node: Node, operands: Sequence[Constant], draft: Draft) -> boo
         or node.payload is None
         or not is_deterministic(node.payload)
         or not may_fold(node.payload, [one.type.dtype for one in operands])
-        or is_dear(*operands)
+        or is_expensive(*operands)
     ):
         return False
     room = max(_FOLDED_BYTES, held_bytes(operands))

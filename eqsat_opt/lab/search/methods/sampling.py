@@ -28,11 +28,11 @@ class _Sequence:
 
     Attributes:
         state: the graph, and how it was reached.
-        dearer: number of its last steps in a row that raised the cost.
+        costlier: number of its last steps in a row that raised the cost.
     """
 
-    def __init__(self, walk: Walk, state: State, before: Iterable[Site], dearer: int) -> None:
-        self.state, self.dearer = state, dearer
+    def __init__(self, walk: Walk, state: State, before: Iterable[Site], costlier: int) -> None:
+        self.state, self.costlier = state, costlier
         self._walk, self._before = walk, before
 
     @property
@@ -66,7 +66,7 @@ class _Sequence:
             if found.key == self.state.key:
                 continue
             rises = found.value > self.value
-            yield _Sequence(self._walk, found, self._all, self.dearer + 1 if rises else 0)
+            yield _Sequence(self._walk, found, self._all, self.costlier + 1 if rises else 0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Sampling(SequenceSearch):
         if self.samples < 2 or self.samples % 2:
             raise OptionError(
                 f"{self.name}.samples is {self.samples}; give an even number, since half of them "
-                "are cheaper graphs and half come by dearer ones"
+                "are cheaper graphs and half come by costlier ones"
             )
         if self.rises < 0:
             raise OptionError(f"{self.name}.rises is {self.rises}; give 0 or more")
@@ -109,7 +109,7 @@ class Sampling(SequenceSearch):
             falling = [one for one in children if not self._explores_on(one)]
             gained = list(self._explored(rising))
             yield from (one.state for one in gained)
-            level = [*self._best(falling), *self._best(one for one in gained if not one.dearer)]
+            level = [*self._best(falling), *self._best(one for one in gained if not one.costlier)]
 
     def _children(self, one: _Sequence) -> Iterable[_Sequence]:
         return one.children() if one.state.length < self.length else ()
@@ -119,7 +119,7 @@ class Sampling(SequenceSearch):
 
     def _explores_on(self, one: _Sequence) -> bool:
         """Return whether a sequence is a further exploration sequence of the paper."""
-        return 0 < one.dearer <= self.rises
+        return 0 < one.costlier <= self.rises
 
     def _explored(self, rising: Iterable[_Sequence]) -> Iterator[_Sequence]:
         """Yield the dependent successors of the most promising of the costlier states."""
@@ -135,7 +135,7 @@ class Sampling(SequenceSearch):
         costs = (
             self._potential(child) if self._explores_on(child) else child.value
             for child in self._dependents(one)
-            if child.dearer <= self.rises
+            if child.costlier <= self.rises
         )
         return min(costs, default=math.inf)
 

@@ -18,8 +18,7 @@ from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.lab.testing.graphs import GraphMaker, evaluate
-from eqsat_opt.racing import planned_kernels
-from eqsat_opt.racing import planned_results as plan_contest
+from eqsat_opt.racing import planned_kernels, planned_results
 from eqsat_opt.racing.planned_kernels import with_own_kernels
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.native.segments.launcher import algorithm_of, ways_of
@@ -147,20 +146,20 @@ def test_plans_without_sessions_take_no_place_among_those_to_be_tuned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However cheap they are: those of OpenVINO once kept every session from its kernels."""
-    session, *others = contest_drafts()
+    session, *others = raced_drafts()
     asked: list[str] = []
     monkeypatch.setattr(
-        plan_contest, "with_own_kernels", lambda one, *_, **__: asked.append(one.name)
+        planned_results, "with_own_kernels", lambda one, *_, **__: asked.append(one.name)
     )
     prices = {id(session.plan): 1.0}
-    monkeypatch.setattr(plan_contest, "simulated_us", lambda plan, *_: prices.get(id(plan), 0.0))
+    monkeypatch.setattr(planned_results, "simulated_us", lambda plan, *_: prices.get(id(plan), 0.0))
     given = replace(job(), drafts=(session, *others), is_raced=False)
-    held = plan_contest.hold_plan_contest(given)
+    held = planned_results.race_plans(given)
     assert asked == [session.name]
     assert held.draft in others
 
 
-def contest_drafts() -> list[Draft]:
+def raced_drafts() -> list[Draft]:
     """A session, and three plans in NumPy."""
     tensors = tensors_of(GRAPH)
     session = Draft("it", "one session", make_plan(GRAPH, tensors, lambda node: "ort"))
@@ -168,10 +167,10 @@ def contest_drafts() -> list[Draft]:
     return [session, *(Draft(name, "numpy", plan) for name in "abc")]
 
 
-def job(left_s: float = np.inf) -> plan_contest.PlanJob:
-    """A contest for which there is so much time, whatever it takes."""
-    return plan_contest.PlanJob(
-        drafts=tuple(contest_drafts()),
+def job(left_s: float = np.inf) -> planned_results.PlanJob:
+    """A race for which there is so much time, whatever it takes."""
+    return planned_results.PlanJob(
+        drafts=tuple(raced_drafts()),
         weights=tensors_of(GRAPH),
         original=model_proto(export_model(GRAPH)).SerializeToString(),
         portable=None,
@@ -202,12 +201,12 @@ def test_plans_keep_to_the_time_that_is_left(
     ticks = count()
     monkeypatch.setattr(Reference, "entrant_s", 0.0)
     monkeypatch.setattr(
-        plan_contest, "simulated_us", lambda plan, *_: float(plan.launches[0].backend == "numpy")
+        planned_results, "simulated_us", lambda plan, *_: float(plan.launches[0].backend == "numpy")
     )
-    monkeypatch.setattr(plan_contest, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr(planned_results, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     asked: list[str] = []
     monkeypatch.setattr(
-        plan_contest, "with_own_kernels", lambda one, *_, **__: asked.append(one.name)
+        planned_results, "with_own_kernels", lambda one, *_, **__: asked.append(one.name)
     )
     entered: list[str] = []
 
@@ -216,8 +215,8 @@ def test_plans_keep_to_the_time_that_is_left(
         entry = SimpleNamespace(note="", ratio=1.0)
         return SimpleNamespace(entries=dict.fromkeys(entrants, entry))
 
-    monkeypatch.setattr(plan_contest, "race", race)
-    held = plan_contest.hold_plan_contest(job(left_s))
+    monkeypatch.setattr(planned_results, "race", race)
+    held = planned_results.race_plans(job(left_s))
     assert len(held.considered) == judged
     assert len(held.refused) == 4 - judged
     assert asked == [held.draft.name] * tuned
