@@ -16,11 +16,10 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.registry import record_of
+from eqsat_opt.runtime.devices import HOST
 
-__all__ = ["HOST", "Effort", "Options", "chosen_options"]
+__all__ = ["Effort", "Options", "chosen_options"]
 
-HOST = "cpu"
-"""Name of the target that is this machine's processor."""
 
 _NUMERICS = tuple(one.name.lower() for one in Numerics)
 

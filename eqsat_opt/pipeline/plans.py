@@ -20,8 +20,8 @@ from eqsat_opt.ir.onnx.files.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.registry import launcher_names, load_runner
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.cuda import CudaDevice
-from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.profile import HOST_PROFILE, load_profile
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.hosted import hosted
@@ -34,8 +34,6 @@ from eqsat_opt.runtime.plan.streams import begins_us, makespan_us, schedule_of
 __all__ = [
     "describe_plan", "differences", "load_plan", "plan_model", "read_plan", "write_plan",
 ]  # fmt: skip
-
-_HOST = HostDevice.name
 
 
 def load_plan(plan: str | os.PathLike[str] | Plan, model: ModelLike) -> Executable:
@@ -54,7 +52,7 @@ def load_plan(plan: str | os.PathLike[str] | Plan, model: ModelLike) -> Executab
     """
     if not isinstance(plan, Plan):
         plan = read_plan(plan)
-    if plan.target != _HOST:
+    if plan.target != HOST:
         return _on_gpu(plan, model)
     return hosted(plan, stored_tensors(model))
 
@@ -74,7 +72,7 @@ def _on_gpu(plan: Plan, model: ModelLike) -> Executable:
     except RuntimeFailed as error:
         raise PlanError(
             f"the plan is for {plan.target}, which cannot run here: {error}; or plan again with "
-            f"--target {_HOST}"
+            f"--target {HOST}"
         ) from error
     return Executable(plan, make_constants(plan, stored_tensors(model)), device, runners)
 
@@ -85,7 +83,7 @@ def plan_model(
     backend: str = ORT,
     shapes: Mapping[str, tuple[int, ...] | int] | None = None,
     streams: int = 1,
-    target: str = _HOST,
+    target: str = HOST,
 ) -> Plan:
     """Make a plan of a model, to which no rule is applied.
 
@@ -166,7 +164,7 @@ def differences(
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """Describe a plan as JSON values; times are analytic, by the profile named among them."""
-    profile = load_profile(HOST_PROFILE if plan.target == _HOST else plan.target)
+    profile = load_profile(HOST_PROFILE if plan.target == HOST else plan.target)
     times = profile.launch_times_us(plan.launches)
     placed, event_us = schedule_of(plan), profile.event_us.value
     begins = begins_us(placed, times, event_us)

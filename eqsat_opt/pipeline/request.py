@@ -19,9 +19,10 @@ from eqsat_opt.cost.pricing import PRECISION
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import AnyObjective, parse_objective
 from eqsat_opt.pipeline.device import Device, device_of, device_pricer
-from eqsat_opt.pipeline.options import HOST, Options, Shapes
+from eqsat_opt.pipeline.options import Options, Shapes
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.energy import EnergyModel, load_energy_model
 
 if TYPE_CHECKING:

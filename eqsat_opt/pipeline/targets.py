@@ -21,7 +21,7 @@ from eqsat_opt.cost.recorded import (
     recorded_to_json,
 )
 from eqsat_opt.errors import EqsatError, OptionError, StageError, reason
-from eqsat_opt.pipeline.options import HOST
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.devices.profile import (
     FORMAT,

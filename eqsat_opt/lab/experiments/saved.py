@@ -29,8 +29,9 @@ from eqsat_opt.lab.comparison import (
     priced,
 )
 from eqsat_opt.lab.comparison.operators import fold_constants
-from eqsat_opt.pipeline.options import HOST, Options
+from eqsat_opt.pipeline.options import Options
 from eqsat_opt.racing.entrants import structure
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.plan.files import write_plan
 
 __all__ = ["RECORD", "Verification", "save_found", "save_plan", "verify_saved"]

@@ -28,7 +28,6 @@ from eqsat_opt.pipeline.device import device_pricer
 from eqsat_opt.pipeline.imported import normalised
 from eqsat_opt.pipeline.objective import is_time_alone
 from eqsat_opt.pipeline.optimise import PLANNING, AnyModel
-from eqsat_opt.pipeline.options import HOST
 from eqsat_opt.pipeline.prices import open_plan_pricer
 from eqsat_opt.pipeline.report.forms import Planned
 from eqsat_opt.pipeline.report.report import Report
@@ -41,6 +40,7 @@ from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.registry import launcher_names, load_launcher, record_of
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.plan.constants import Weights
 from eqsat_opt.runtime.plan.files import write_plan
 from eqsat_opt.runtime.plan.plan import Plan

@@ -26,6 +26,7 @@ from eqsat_opt.common.text import (
 from eqsat_opt.cost.metrics import ENERGY, METRICS, TIME
 from eqsat_opt.pipeline.report.forms import Planned, Tuned
 from eqsat_opt.pipeline.report.values import Hint, Latency, OutputError
+from eqsat_opt.runtime.devices import HOST
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -188,7 +189,7 @@ class Report:
     original_breaks: str = ""
     tuned: Tuned | None = None
     streams: int = 1
-    target: str = "cpu"
+    target: str = HOST
     planned: Planned | None = None
     energy: str = ""
     prices: Mapping[str, int] = field(default_factory=dict)
@@ -471,7 +472,7 @@ class Report:
 
     @property
     def _is_here(self) -> bool:
-        return self.target == "cpu"
+        return self.target == HOST
 
     def _costs_text(self) -> str:
         """List the costs of result, cheapest graph found and original, each once."""

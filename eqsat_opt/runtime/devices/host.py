@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.calls import joined
 from eqsat_opt.runtime.devices.protocol import Captured, Event, Launched, Memory, Stream
 from eqsat_opt.runtime.plan.places import Array, aligned_memory, array_of
@@ -33,7 +34,7 @@ def processor_us() -> float:
 class HostDevice:
     """NumPy memory; one launch at a time."""
 
-    name = "cpu"
+    name = HOST
 
     def __init__(self) -> None:
         self._events = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.protocol import Captured, Event, Launched, Memory, Stream
 from eqsat_opt.runtime.plan.places import Array
@@ -21,7 +22,7 @@ class RecordingDevice:
             A launch has the ``name`` of its work, if it has one.
     """
 
-    name = "cpu"
+    name = HOST
 
     def __init__(self) -> None:
         self.log: list[tuple[object, ...]] = []

@@ -18,6 +18,7 @@ from eqsat_opt.ir.values.dims import dim_names, evaluate_dim
 from eqsat_opt.ir.values.forms import PLAIN, Form
 from eqsat_opt.ir.values.types import TensorType, ValueType, numpy_dtype
 from eqsat_opt.runtime.backends.registry import load_launcher, record_of
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.profile import HOST_PROFILE, DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors, digest_of
 from eqsat_opt.runtime.plan.hazards import check_plan
@@ -40,10 +41,7 @@ from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.tasks import copy_of, edges_of, kernel_of, tasks_of, unit_us
 from eqsat_opt.runtime.planning.views import find_views
 
-__all__ = ["HOST", "Seat", "make_plan", "static_graph"]
-
-HOST = "cpu"
-"""Name of the target that runs on the host."""
+__all__ = ["Seat", "make_plan", "static_graph"]
 
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
 

@@ -31,12 +31,13 @@ from eqsat_opt.runtime.backends.ort.launcher import WITHOUT_SPINNING
 from eqsat_opt.runtime.backends.protocol import DEFAULT
 from eqsat_opt.runtime.backends.record import LAUNCHED
 from eqsat_opt.runtime.backends.registry import load_launcher, record_of
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.profile import HOST_PROFILE, DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
 from eqsat_opt.runtime.planning.fusion_groups import is_able
-from eqsat_opt.runtime.planning.planner import HOST, make_plan, static_graph
+from eqsat_opt.runtime.planning.planner import make_plan, static_graph
 from eqsat_opt.select.rebuilding.assignment import Assigned, PlacedGraph, assigned
 from eqsat_opt.select.tiling.candidates import Selected
 

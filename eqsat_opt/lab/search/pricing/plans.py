@@ -8,9 +8,10 @@ from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph.graph import Node
 from eqsat_opt.lab.search.pricing.outcome import Outcome
 from eqsat_opt.runtime.backends.registry import fallback
+from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.plan.plan import Plan
-from eqsat_opt.runtime.planning.planner import HOST, Seat, make_plan
+from eqsat_opt.runtime.planning.planner import Seat, make_plan
 
 __all__ = ["planned"]
 
