@@ -435,7 +435,11 @@ _LEVEL_1: dict[str, _Edits] = {
         ("if value.keys() != kinds.keys():", "if not value.keys() <= kinds.keys():"),
     ),
     "certificates.cache": (
-        ("if fits and named and not why_invalid(rule, certificate)", "if named"),
+        ('put(_KIND, key, {"certificate": asdict(certificate)})', "pass"),
+    ),
+    "certificates.sealed": (
+        ("return content if hmac.compare_digest(_seal(place, content), seal) else None",
+         "return content"),
         ("and not stat.S_IMODE(status.st_mode) & 0o077", ""),
     ),
     "certificates.semantics": (
@@ -509,29 +513,31 @@ _INDEXED: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 _RESTS = "tests/unit/proving/test_foundations.py::test_"
 _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "certificates.dependencies": (
-        ("return gate, gate | _reach([(_PROVER, _ALL)])", "return gate, gate",
-         "every_module_of_the_verifier_counts"),
-        ("*map(_signature, operators), ", "", "traits_and_arities_count"),
-        ("*(cell.cell_contents for cell in value.__closure__ or ()),", "",
+    "certificates.meaning": (
+        ("and key in OPS} - self._operators", "and key in OPS}",
+         "every_function_of_an_operator_counts"),
+        ("held = dict(zip(value.__code__.co_freevars, cells, strict=True))", "held = {}",
          "what_a_function_was_made_with_counts"),
-        ("if place[1] == _ALL and", "if place[1] < _ALL and",
-         "every_module_of_the_verifier_counts"),
-    ),
-    "certificates.foundations": (
-        ('data["format"] != _FORMAT or data["sources"]',
-         'data["format"] != _FORMAT and data["sources"]',
-         "a_manifest_that_does_not_fit_decides_nothing"),
-        (" and kept.operators.keys() == OPS.keys()", "",
-         "a_manifest_that_does_not_fit_decides_nothing"),
-    ),
-    "certificates.sources": (
-        ("entries.setdefault(operator, []).append(piece_of(entry, {}))", "pass",
+        ('if not inner.startswith(f"{PACKAGE}.") or inner.startswith(_SILENT):', "if inner:",
+         "what_the_verifier_rests_on"),
+        ('or f"unknown {id(value)}"', 'or "unknown"',
+         "without_its_source_a_function_is_always_another"),
+        ("for one in spelling.names if one in known]", "for one in () if one in known]",
          "an_edit_of_an_operator"),
     ),
+    "certificates.foundations": (
+        ("more = (record.strings & OPS.keys()) - parts", "more = set()", "properties_count"),
+        ('(data["format"], data["sources"]) == (_FORMAT, mark)', 'data["format"] == _FORMAT',
+         "a_manifest_that_does_not_fit_decides_nothing"),
+        (' and data["operators"].keys() == OPS.keys()', "",
+         "a_manifest_that_does_not_fit_decides_nothing"),
+        ("if _is_settled():", "if True:", "unsettled_digests_are_not_kept"),
+    ),
     "certificates.syntax": (
-        ("return frozenset(found - outer)", "return frozenset()", "local_names_are_no_uses"),
-        ("if isinstance(node, ast.JoinedStr):", "if False:",
+        ("if name not in _UNSAID and", "if", "only_the_meaning_of_a_text_counts"),
+        ("return [max(found, key=lambda one: (_inside(one, places), one.lineno, "
+         "one.col_offset))]", "return found[:1]", "lambdas_on_one_line_are_distinguished"),
+        ("is_text = isinstance(node, ast.JoinedStr)", "is_text = False",
          "versions_of_python_spell_a_tree_alike"),
     ),
 }  # fmt: skip

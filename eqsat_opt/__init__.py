@@ -10,6 +10,7 @@ The public names are loaded when first used (PEP 562), so that the import costs 
 from __future__ import annotations
 
 import importlib
+import time
 from typing import TYPE_CHECKING
 
 from eqsat_opt.common.deferral import defer_sympy
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+LOADED_NS = time.time_ns()
+"""Time before any module of the package was loaded, to compare with times of files."""
 
 defer_sympy()
 

@@ -288,7 +288,7 @@ def write_book(outcomes: Iterable[Outcome]) -> list[str]:
     """Write the certificates of the book's rules beside the book.
 
     In a file that is written, rules without an outcome keep their earlier certificates. The
-    manifest of the sources that certificates depend on is rewritten beside them.
+    manifest, with digests of what certificates rest on, is rewritten beside them.
 
     Returns:
         The files of certificates that were written.

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import stat
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +18,7 @@ from typing import Any, NoReturn
 from eqsat_opt.common.files import write_whole
 from eqsat_opt.common.paths import shown
 from eqsat_opt.errors import CertificateError, reason
-from eqsat_opt.proving.certificates.plain import check_fields
+from eqsat_opt.proving.certificates.plain import check_fields, content_of
 from eqsat_opt.proving.certificates.semantics import fingerprint
 from eqsat_opt.rules.rule import Rule
 
@@ -30,7 +28,6 @@ __all__ = [
     "Direction",
     "certificate_command",
     "certificates_beside",
-    "content_of",
     "read_certificates",
     "why_invalid",
     "write_certificates",
@@ -40,8 +37,6 @@ FORMAT = 2
 _HIGHEST_LEVEL = 3
 _BESIDE = ".certificates.json"
 """Suffix of a certificate file, after the stem of its rulebook."""
-_MOST_BYTES = 1 << 26
-_NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True)
@@ -209,23 +204,6 @@ def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[
             f"fit; verify it again with {certificate_command(path)}"
         )
     return sealed
-
-
-def content_of(path: Path | Traversable) -> bytes:
-    """Return the contents of an ordinary file; refuse pipes and devices, which might block."""
-    if not isinstance(path, Path):
-        return path.read_bytes()
-    with open(path, "rb", opener=_opened) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is not an ordinary file")
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
-    return content
-
-
-def _opened(path: str, flags: int) -> int:
-    return os.open(path, flags | _NO_WAITING)
 
 
 def _parsed(content: bytes) -> list[Certificate]:

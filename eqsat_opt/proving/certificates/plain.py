@@ -1,19 +1,42 @@
-"""Checks of JSON objects from untrusted files: their keys, and the kind of each value."""
+"""Untrusted JSON files: their contents, and the keys and kinds of values of objects in them."""
 
 from __future__ import annotations
 
 import math
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from eqsat_opt.common.paths import shown
 
-__all__ = ["check_fields"]
+__all__ = ["check_fields", "content_of"]
 
+_MOST_BYTES = 1 << 26
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 _MOST = 1 << 63
 """Exclusive upper bound on integers; no count comes near it."""
+
+
+def content_of(path: Path | Traversable) -> bytes:
+    """Return the contents of an ordinary file; refuse pipes and devices, which might block."""
+    if not isinstance(path, Path):
+        return path.read_bytes()
+    with open(path, "rb", opener=_opened) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is not an ordinary file")
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
+    return content
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | _NO_WAITING)
 
 
 def _is_line(value: Any) -> bool:

@@ -68,7 +68,7 @@ def _operators(rule: Rule) -> list[str]:
 def fingerprint(rule: Rule, level: int = 1) -> str | None:
     """Return the hash of a rule, of the operators it uses and of the verifier.
 
-    From level 2 on the verdict rests on the prover as well.
+    It is another one from level 2 on, so that no proof is claimed for what was only tried.
 
     Returns:
         ``None`` where the sources cannot be read, as in some frozen applications; certificates
@@ -77,7 +77,6 @@ def fingerprint(rule: Rule, level: int = 1) -> str | None:
     on = foundations()
     if on is None:
         return None
-    depth = int(level >= _PROVEN)
-    operators = [on.operators[name][depth] for name in _operators(rule)]
-    text = "\n".join([rule_text(rule), f"proven {depth}", on.verifiers[depth], *operators])
+    operators = [on.operators[name] for name in _operators(rule)]
+    text = "\n".join([rule_text(rule), f"proven {level >= _PROVEN}", on.verifier, *operators])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -18,7 +18,7 @@ from eqsat_opt.errors import CertificateError, RuleError, RuleRefuted
 from eqsat_opt.lab import zoo
 from eqsat_opt.proving import admission, gate
 from eqsat_opt.proving.certificates import cache as kept
-from eqsat_opt.proving.certificates import certificate as certificate_module
+from eqsat_opt.proving.certificates import plain
 from eqsat_opt.proving.certificates.certificate import (
     Certificate,
     certificates_beside,
@@ -378,7 +378,7 @@ def test_what_may_not_be_read(
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     path = book(RIGHT, genuine)
-    monkeypatch.setattr(certificate_module, "_opened", denied)  # root may read everything
+    monkeypatch.setattr(plain, "_opened", denied)  # root may read everything
     assert "Permission denied" in refusal(path)
 
 
