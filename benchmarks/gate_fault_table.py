@@ -531,7 +531,8 @@ _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
          "a_manifest_that_does_not_fit_decides_nothing"),
         (' and data["operators"].keys() == OPS.keys()', "",
          "a_manifest_that_does_not_fit_decides_nothing"),
-        ("if _is_settled():", "if True:", "unsettled_digests_are_not_kept"),
+        ("    if found and _is_settled():", "    if found:",
+         "what_may_have_changed_since_is_not_kept"),
     ),
     "certificates.syntax": (
         ("if name not in _UNSAID and", "if", "only_the_meaning_of_a_text_counts"),

@@ -225,15 +225,21 @@ def test_tables_are_found_by_value() -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
+        # the functions of a record: types, evaluation, exact numbers, index function
         ("linear", "inner sizes differ", "inner extents differ", {"MatMul"}),
         ("pointwise", "lambda d, x, _a: d.sub(*x)", "lambda d, x, _a: d.add(*x)", {"Sub"}),
-        ("pointwise", "Plus((x[0], Times((MINUS_ONE", "Times((x[0], Times((MINUS_ONE", {"Sub"}),
         ("functions", "x / (1 + np.abs(x))", "x / (2 + np.abs(x))", {"Softsign"}),
         ("functions", "lambda x, _a: abs(x)", "lambda x, _a: -abs(x)", {"Abs"}),
+        ("pointwise", "Plus((x[0], Times((MINUS_ONE", "Times((x[0], Times((MINUS_ONE", {"Sub"}),
         ("index.movement", "position - pads[i]", "position + pads[i]", {"Pad"}),
-        ("index.linear", "padded and not ceil", "padded and ceil", {"AveragePool"}),
+        # helpers of these, and operators that name them
+        ("linear", '== w.shape[1] * attrs["group"]', '>= w.shape[1] * attrs["group"]', {"Conv"}),
+        ("functions", "small = np.exp(-np", "small = np.exp(np",
+         {"Gelu", "Sigmoid", "Swish", "GRU", "LSTM", "RNN"}),
+        ("index.linear", "share = quotient(outputs, group)", "share = group",
+         {"Conv", "ConvTranspose"}),
     ],
-)
+)  # fmt: skip
 def test_an_edit_of_an_operator(name: str, old: str, new: str, expected: set[str]) -> None:
     now = computed(edited(OPS_MODULES + name, old, new))
     assert stale(now) == expected
