@@ -18,6 +18,7 @@ from eqsat_opt.common.faults import Faults
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.egraph.saturation import saturate as saturation
 from eqsat_opt.errors import InternalError, OptionError, SaturationError
+from eqsat_opt.ir.passes import conditions
 from eqsat_opt.lab import zoo
 from eqsat_opt.pipeline import imported
 from eqsat_opt.pipeline import optimise as optimising
@@ -50,7 +51,7 @@ def broken_by_rules(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 STAGES: dict[str, tuple[Any, str]] = {
-    "import": (imported, "import_model"),
+    "import": (conditions, "import_model"),
     "normalise": (imported, "normalised"),
     "sizes": (optimising, "size_sets"),
     "calibrate": (Pricer, "calibrate"),
