@@ -246,19 +246,17 @@ def _turned(x: Term) -> Term:
 
 
 @rule("conv/column-as-row")
-def column_as_row(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
+def column_as_row(
+    x: Tensor, w: Weight, s: Int, t: Int, a: Int, b: Int, d: Int, e: Int, g: Int
+) -> Sides:
     """A convolution along a column of width 1 is one along a row, which runtimes vectorise."""
-    turned = {
-        "strides": (s[1], s[0]), "pads": (p[1], p[0], p[3], p[2]), "dilations": (d[1], d[0]),
-        "group": g,
-    }  # fmt: skip
+    column = {"strides": (s, t), "pads": (a, 0, b, 0), "dilations": (d, e), "group": g}
+    row = {"strides": (t, s), "pads": (0, a, 0, b), "dilations": (e, d), "group": g}
     return (
-        ops.Conv(x, w, strides=s, pads=p, dilations=d, group=g),
-        _turned(ops.Conv(_turned(x), _turned(w), **turned)),
+        ops.Conv(x, w, **column),
+        _turned(ops.Conv(_turned(x), _turned(w), **row)),
         x.rank == 4,
         (x.dim(3) == 1).because("the image must be a column"),
         (w.dim(3) == 1).because("the kernel must be a column"),
         (w.dim(2) > 1).because("a row of a row would be a column again"),
-        p[1] == 0,
-        p[3] == 0,
     )
