@@ -535,10 +535,10 @@ _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
          "what_may_have_changed_since_is_not_kept"),
     ),
     "certificates.syntax": (
-        ("if name not in _UNSAID and", "if", "only_the_meaning_of_a_text_counts"),
+        ("if parts and name not in _UNSAID:", "if parts:", "only_the_meaning_of_a_text_counts"),
         ("return [max(found, key=lambda one: (_inside(one, places), one.lineno, "
          "one.col_offset))]", "return found[:1]", "lambdas_on_one_line_are_distinguished"),
-        ("is_text = isinstance(node, ast.JoinedStr)", "is_text = False",
+        ("if isinstance(node, ast.JoinedStr):", "if False:",
          "versions_of_python_spell_a_tree_alike"),
     ),
 }  # fmt: skip

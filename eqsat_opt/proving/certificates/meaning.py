@@ -6,6 +6,7 @@ encloses and of its defaults. So the text is found by value, and no name is look
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterable, Mapping, Set
@@ -21,7 +22,7 @@ import numpy as np
 
 from eqsat_opt.ir.ops import OPS, Op
 from eqsat_opt.ir.ops.functions import ScalarFunction
-from eqsat_opt.proving.certificates.syntax import Syntax
+from eqsat_opt.proving.certificates.syntax import Definition, Syntax
 
 __all__ = ["PACKAGE", "Meaning"]
 
@@ -117,13 +118,13 @@ class Meaning:
             return f"{text} {self._named([held, value.__defaults__, value.__kwdefaults__])}"
         return f"{type(value).__name__} {self._named(_content(value))}"
 
-    def _defined(self, found: Iterable[Any], module: str) -> str:
+    def _defined(self, found: Iterable[Definition], module: str) -> str:
         return " or ".join(self._spelled(one, vars(sys.modules[module])) for one in found)
 
     def _module(self, name: str) -> str:
         return self._spelled(self._syntax.tree(name), {})
 
-    def _spelled(self, tree: Any, known: Mapping[str, Any]) -> str:
+    def _spelled(self, tree: ast.AST, known: Mapping[str, Any]) -> str:
         """Return the text of a tree, with the values of the names in it."""
         spelling = self._syntax.spelling(tree)
         self.strings.update(spelling.strings)

@@ -144,14 +144,11 @@ def _spelled(tree: ast.AST) -> Spelling:
 def _parts(node: ast.AST) -> Iterator[tuple[str, list[object]]]:
     """Yield the fields of a tree that may change a value, and what is in each."""
     for name, value in ast.iter_fields(node):
-        if name not in _UNSAID and value is not None and value != []:
-            parts = value if isinstance(value, list) else [value]
-            # Python 3.12 adds empty parts to formatted strings.
-            is_text = isinstance(node, ast.JoinedStr)
-            yield (
-                name,
-                [part for part in parts if not (is_text and getattr(part, "value", 0) == "")],
-            )
+        parts = value if isinstance(value, list) else [] if value is None else [value]
+        if isinstance(node, ast.JoinedStr):  # Python 3.12 adds empty parts
+            parts = [part for part in parts if getattr(part, "value", None) != ""]
+        if parts and name not in _UNSAID:
+            yield name, parts
 
 
 def _is_unsaid(node: ast.AST) -> bool:
