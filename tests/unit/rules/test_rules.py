@@ -10,7 +10,7 @@ import pytest
 from eqsat_opt.errors import RuleError
 from eqsat_opt.proving import check_rule
 from eqsat_opt.proving.describe import describe, rulebook_markdown
-from eqsat_opt.proving.selection import default_rules, load_rules
+from eqsat_opt.proving.selection import default_rules, load_rules, standings
 from eqsat_opt.rules import Numerics, families
 from eqsat_opt.rules.bindings import Bindings, size
 from eqsat_opt.rules.rule import Float, Phase, Sides, Tensor, directed, rule
@@ -178,6 +178,24 @@ def test_rulebook_page_is_up_to_date() -> None:
     page = Path(__file__).parents[3] / "docs" / "rulebook.md"
     command = "python -m eqsat_opt.proving.describe docs/rulebook.md"
     assert page.read_text(encoding="utf-8") == rulebook_markdown(), f"run {command}"
+
+
+def test_pages_count_the_rules_of_the_book() -> None:
+    root, known = Path(__file__).parents[3], standings().values()
+    total = len(known)
+    proven = sum(one.certificate is not None and one.certificate.level > 1 for one in known)
+    general = sum(one.rule.phase is Phase.DERIVATION for one in known)
+    exact = sum(one.rule.numerics is Numerics.BITEXACT for one in known)
+    readme, results, how = (
+        (root / name).read_text(encoding="utf-8")
+        for name in ("README.md", "docs/results.md", "docs/how-it-works.md")
+    )
+    assert f"of {total} rules, of which {proven} are proven for all sizes" in readme
+    assert f"the {total} rules of the book ({total - general} for optimising" in results
+    assert f"{general} general ones for deriving others) {proven} are proven" in results
+    assert f"The {exact} that claim to be bitexact" in results
+    assert total - proven == 9, "the pages write this number out"
+    assert f"all but nine of {total}, proven for all sizes" in how
 
 
 def test_description_shows_reasons() -> None:
