@@ -124,7 +124,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="*", default=[PACKAGE])
     console, count = Console(soft_wrap=True), 0
-    for folder in parser.parse_args(arguments).folders:
+    folders = parser.parse_args(arguments).folders
+    if missing := [str(folder) for folder in folders if not folder.exists()]:
+        parser.error(f"there is no {', '.join(missing)}; give files or folders")
+    for folder in folders:
         for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
             for line, text in sorted(breaches(path)):
                 console.print(f"{path}:{line}: {text}", markup=False, highlight=False)
