@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eqsat_opt.common.union_find import UnionFind
 from eqsat_opt.extract.problem import FloatArray
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.forms import Form
@@ -176,7 +177,7 @@ def settled_forms(
     Returns:
         The form of each class in such components.
     """
-    linked = _Groups()
+    linked = UnionFind[int]()
     demands = list(demanded)
     free = []
     for cls, ways in items:
@@ -192,11 +193,11 @@ def settled_forms(
     members: dict[int, set[int]] = defaultdict(set)
     for cls, form in demands:
         if form is not None:
-            wanted[linked.first(cls)].add(form)
-            members[linked.first(cls)].add(cls)
+            wanted[linked.find(cls)].add(form)
+            members[linked.find(cls)].add(cls)
     spoilt = set()
     for touched, ways, values in free:
-        group = linked.first(min(touched))
+        group = linked.find(min(touched))
         members[group] |= touched
         forms = wanted[group]
         if len(forms) != 1 or not _costs_least(ways, values, next(iter(forms))):
@@ -207,26 +208,6 @@ def settled_forms(
         if len(forms) == 1 and group not in spoilt
         for cls in members[group]
     }
-
-
-class _Groups:
-    """Groups of linked classes; each group is identified by one of its members."""
-
-    def __init__(self) -> None:
-        self._above: dict[int, int] = {}
-
-    def first(self, cls: int) -> int:
-        """Return the class that identifies the group of a class."""
-        above = self._above
-        while (next_ := above.get(cls, cls)) != cls:
-            above[cls] = above.get(next_, next_)
-            cls = next_
-        return cls
-
-    def join(self, classes: Iterable[int]) -> None:
-        """Link classes."""
-        names = {self.first(cls) for cls in classes}
-        self._above.update(dict.fromkeys(names, min(names)))
 
 
 def _costs_least(

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eqsat_opt.common.union_find import UnionFind
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.lab.search.frame import Frame
 from eqsat_opt.lab.search.pricing.tiling import has_siblings
@@ -104,32 +105,6 @@ class PartGraphs:
         return max(one.state.size for one in self.graphs.values())
 
 
-class _Groups:
-    """A union-find of operators of the original that belong to one part."""
-
-    def __init__(self, keys: Iterable[bytes]) -> None:
-        self._parent = {key: key for key in keys}
-
-    def top(self, key: bytes) -> bytes:
-        while self._parent[key] != key:
-            self._parent[key] = self._parent[self._parent[key]]
-            key = self._parent[key]
-        return key
-
-    def join(self, keys: Iterable[bytes]) -> bool:
-        """Join the groups of some operators; return whether they were in several."""
-        tops = list(dict.fromkeys(map(self.top, keys)))
-        for one in tops[1:]:
-            self._parent[one] = tops[0]
-        return len(tops) > 1
-
-    def all(self) -> list[frozenset[bytes]]:
-        found: dict[bytes, list[bytes]] = defaultdict(list)
-        for key in self._parent:
-            found[self.top(key)].append(key)
-        return [frozenset(one) for one in found.values()]
-
-
 def search_parts(run: Run, growth: float) -> list[PartGraphs]:
     """Visit all graphs of every part; the run remembers the best whole graph.
 
@@ -141,11 +116,12 @@ def search_parts(run: Run, growth: float) -> list[PartGraphs]:
         The parts. Any combination of their graphs is a graph that the rules reach.
     """
     start, known = run.frame.start, run.frame.terms.known
-    groups = _Groups(key for key in start.graph.order if known[key].runs)
+    running = [key for key in start.graph.order if known[key].runs]
+    groups = UnionFind[bytes]()  # operators of the original that belong to one part
     searched: dict[frozenset[bytes], PartGraphs] = {}
     while True:
         parts = []
-        for operators in groups.all():
+        for operators in map(frozenset, groups.classes(running)):
             part = searched.get(operators) or _all_of(run, operators, groups, growth)
             if part is None:
                 break
@@ -162,21 +138,21 @@ def search_parts(run: Run, growth: float) -> list[PartGraphs]:
 
 
 def _all_of(
-    run: Run, operators: frozenset[bytes], groups: _Groups, growth: float
+    run: Run, operators: frozenset[bytes], groups: UnionFind[bytes], growth: float
 ) -> PartGraphs | None:
     """Return all graphs of a part; ``None`` if a substitution joins it with other parts.
 
     Cheap graphs come first, so that a budget that does not last yields good ones.
     """
     known, start = run.frame.terms.known, run.frame.start
-    own = groups.top(next(iter(operators)))
+    own = groups.find(next(iter(operators)))
     first = _Met.of(start, {key: key for key in start.graph.order if known[key].runs}, known)
     met, waiting = {start.key: first}, [(start.value, 0, first)]
     while waiting:
         _, _, one = heapq.heappop(waiting)
         for step in run.substitutions(one.state):
             owners = {
-                groups.top(one.origin[key]) if key in one.origin else own
+                groups.find(one.origin[key]) if key in one.origin else own
                 for key in step.matched
                 if known[key].runs
             }
@@ -252,7 +228,7 @@ class _Classes:
         self._frame, self._parts, self._tick = run.frame, parts, run.tick
         self._known = run.frame.terms.known
         self._number: dict[bytes | _Way, int] = {}
-        self._parent: list[int] = []
+        self._joined = UnionFind[int]()
         self._term: list[Term] = []  # one term of each class
         self._owner: dict[int, bytes] = {}  # an operator of the part that makes a class that runs
         self._found: dict[tuple[int, _Way], Term] = {}
@@ -264,25 +240,24 @@ class _Classes:
         graphs = [one for part in parts for one in part.graphs.values()]
         for one, classes in zip(graphs, self._met, strict=True):
             for now, value in one.doubles:
-                self._join(classes[now], self._number[value])
+                self._joined.join((classes[now], self._number[value]))
         while self._close():
             pass
-        tops = [self._top(number) for number in range(len(self._parent))]
+        tops = [self._joined.find(number) for number in range(len(self._term))]
         self._ways: dict[int, dict[_Way, Term]] = {top: {} for top in tops}
         self._owners: dict[int, set[bytes]] = {top: set() for top in tops}
         self._readers: dict[int, set[int]] = {top: set() for top in tops}
         for (number, (operator, operands)), term in self._found.items():
-            inside, own = tuple(map(self._top, operands)), self._top(number)
+            inside, own = tuple(map(self._joined.find, operands)), self._joined.find(number)
             self._ways[own][operator, inside] = term
             for operand in inside:
                 self._readers[operand].add(own)
         for number, owner in self._owner.items():
-            self._owners[self._top(number)].add(owner)
+            self._owners[self._joined.find(number)].add(owner)
 
     def _new(self, name: bytes | _Way, term: Term) -> int:
-        number = self._number.setdefault(name, len(self._parent))
-        if number == len(self._parent):
-            self._parent.append(number)
+        number = self._number.setdefault(name, len(self._term))
+        if number == len(self._term):
             self._term.append(term)
         return number
 
@@ -300,23 +275,13 @@ class _Classes:
                 self._owner.setdefault(number, value or owner)
         return found
 
-    def _top(self, number: int) -> int:
-        while self._parent[number] != number:
-            self._parent[number] = self._parent[self._parent[number]]
-            number = self._parent[number]
-        return number
-
-    def _join(self, one: int, other: int) -> bool:
-        one, other = self._top(one), self._top(other)
-        self._parent[max(one, other)] = min(one, other)
-        return one != other
-
     def _close(self) -> bool:
         """Unite classes with equal operators on equal operands; return whether there were any."""
         first: dict[_Way, int] = {}
+        find = self._joined.find
         joined = [
-            self._join(
-                first.setdefault((operator, tuple(map(self._top, operands))), number), number
+            self._joined.join(
+                (first.setdefault((operator, tuple(map(find, operands))), number), number)
             )
             for number, (operator, operands) in self._found
         ]
@@ -380,7 +345,7 @@ class _Classes:
 
     # Couplings
 
-    def couplings(self, groups: _Groups) -> Iterator[Iterable[bytes]]:
+    def couplings(self, groups: UnionFind[bytes]) -> Iterator[Iterable[bytes]]:
         """Yield groups of operators whose parts are not independent."""
         for part in self._parts:
             own = next(iter(part.operators))
@@ -388,7 +353,7 @@ class _Classes:
                 live = {*one.origin.values(), *(value for _, value in one.doubles)}
                 yield from ((own, value) for value in one.image.keys() - live - part.operators)
                 for pair in one.doubles:  # a reader of both reads fewer distinct values now
-                    number = self._top(self._number[pair[1]])
+                    number = self._joined.find(self._number[pair[1]])
                     near = (number, *self._readers[number])
                     yield [owner for other in near for owner in self._owners[other]]
         yield from self._owners.values()
@@ -397,7 +362,7 @@ class _Classes:
         if self._frame.level == "kernels":
             yield from self._fused()
 
-    def _spanned(self, rule: Rule, groups: _Groups) -> Iterator[Iterable[bytes]]:
+    def _spanned(self, rule: Rule, groups: UnionFind[bytes]) -> Iterator[Iterable[bytes]]:
         """Yield the operators of several parts that a match of a rule may span."""
         places = [
             [
@@ -419,7 +384,7 @@ class _Classes:
 
         for one in bindings(0, Binding(_NONE)) if all(places) else ():
             owners = [owner for number in one.covered for owner in self._owners[number]]
-            if len(set(map(groups.top, owners))) > 1 and _may_hold(rule, one):
+            if len(set(map(groups.find, owners))) > 1 and _may_hold(rule, one):
                 yield owners
 
     def _fused(self) -> Iterator[Iterable[bytes]]:

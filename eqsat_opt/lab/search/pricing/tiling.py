@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+from eqsat_opt.common.union_find import UnionFind
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.ir.graph.graph import OPAQUE, Attrs
@@ -364,23 +365,14 @@ class Cover:
         for key in keys:
             self._ways[key] = self._covering.ways(known[key])
         joint = self._splits(keys)
-        parent: dict[bytes, bytes] = {key: key for key in keys}
-
-        def top(key: bytes) -> bytes:
-            while parent[key] != key:
-                parent[key] = parent[parent[key]]
-                key = parent[key]
-            return key
-
+        solved = set(keys)
+        linked = UnionFind[bytes]()
         for key in keys:
             for way in self._ways[key]:
-                for other in way.covers:
-                    if other in parent:
-                        parent[top(other)] = top(key)
+                linked.join((key, *(solved & way.covers)))
         extra: dict[bytes, list[tuple[float, Way]]] = defaultdict(list)
         for pseudo, split, slices in joint:
-            for key in slices[1:]:
-                parent[top(key)] = top(slices[0])
+            linked.join(slices)
             place = min(self._rank[key] for key in slices) - 0.5
             extra[pseudo] = [(place, split)]
             for key in slices:
@@ -393,10 +385,10 @@ class Cover:
                 self._ways[key] = (*self._ways[key], part)
         groups: dict[bytes, list[tuple[float, bytes]]] = defaultdict(list)
         for key in keys:
-            groups[top(key)].append((float(self._rank[key]), key))
+            groups[linked.find(key)].append((float(self._rank[key]), key))
         for pseudo, _, slices in joint:
             place, split = extra[pseudo][0]
-            groups[top(slices[0])].append((place, pseudo))
+            groups[linked.find(slices[0])].append((place, pseudo))
             self._ways[pseudo] = (split,)
         for group in groups.values():
             region = self._best([key for _, key in sorted(group)])
