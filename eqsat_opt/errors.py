@@ -20,6 +20,7 @@ __all__ = [
     "StageError",
     "StoreError",
     "SymbolicSizes",
+    "TooSlow",
     "escaped",
     "or_nearest",
     "printable",
@@ -126,3 +127,9 @@ class CheckFailed(EqsatError):
     """The optimised graph does not compute what the original computes; nothing was written."""
 
     exit_code = 2
+
+
+class TooSlow(EqsatError):
+    """The result gains less than the user demands; it is written all the same."""
+
+    exit_code = 3

@@ -23,6 +23,7 @@ from eqsat_opt.cli import bench, devices, explain, optimize, plan, profile, rule
 from eqsat_opt.cli import (
     run as run_command,
 )
+from eqsat_opt.cli.automation.schema import print_schema
 from eqsat_opt.cli.compare import compare
 from eqsat_opt.cli.extract import extract
 from eqsat_opt.cli.session import Session
@@ -68,6 +69,7 @@ app.command("bench")(bench.bench_models)
 app.command("compare")(compare.compare_methods)
 app.command("extract")(extract.extract_egraphs)
 app.command("run")(run_command.run_plan)
+app.command("schema")(print_schema)
 app.add_typer(devices.app, name="devices")
 app.add_typer(plan.app, name="plan")
 app.add_typer(profile.app, name="profile")

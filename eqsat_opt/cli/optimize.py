@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from itertools import chain
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.automation.thresholds import MinSpeedup, require_race, require_speedup
 from eqsat_opt.cli.session import (
     Session,
     check_writable,
@@ -22,6 +23,9 @@ from eqsat_opt.cli.session import (
 from eqsat_opt.errors import OptionError
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort import NAME as ORT
+
+if TYPE_CHECKING:
+    from eqsat_opt.pipeline.report.report import Report
 
 __all__ = ["optimize_model"]
 
@@ -116,6 +120,11 @@ def optimize_model(
         ),
     ] = Options.max_error,
     streams: a.Streams = Options.streams,
+    min_speedup: MinSpeedup = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Do everything but write the result; --json still writes."),
+    ] = False,
     json: a.Json = None,
     quiet: a.Quiet = False,
     verbose: a.Verbose = False,
@@ -125,8 +134,11 @@ def optimize_model(
     options = a.make_options(context)
     from eqsat_opt import api
 
+    require_race(min_speedup, options)
+    if dry_run:
+        _check_dry(tuned, plan)
     file = api.default_output(model) if output is None else output
-    is_stream = file == "-"
+    is_stream = file == "-" and not dry_run
     if is_stream:
         _check_stream(json)
     written = tuple(one for one in (file, tuned, plan) if one is not None)
@@ -142,8 +154,10 @@ def optimize_model(
                 session.written = where
             shown(stage, detail)
 
-        report = api.run(model, options, output=place, progress=progress).report
-    session.written = where
+        report = api.run(
+            model, options, output=None if dry_run else place, progress=progress
+        ).report
+    session.written = "" if dry_run else where
     if json is not None:
         write_json(report.to_json(), json)
     if not quiet and json != "-":
@@ -153,13 +167,34 @@ def optimize_model(
             console.print(f"hint: {hint.text(session.command)}", markup=False, soft_wrap=True)
         for detail in report.details if verbose else ():
             console.print(f"note: {detail}", style="yellow", markup=False)
-        what = " (the original)" if report.winner == "original" else ""
-        done = f"{where} is left as it was" if report.is_in_place else f"written to {where}{what}"
-        console.print(done, markup=False)
+        console.print(_done_text(report, where, dry_run=dry_run), markup=False)
     else:
         print_warnings(report.warnings)
         print_advice(report.advice)
         print_rule_notes(tables=False)
+    require_speedup(report, min_speedup)
+
+
+def _done_text(report: Report, where: str, *, dry_run: bool) -> str:
+    """Return what became of the output, for the last line."""
+    what = " (the original)" if report.winner == "original" else ""
+    if dry_run:
+        return f"nothing is written: --dry-run; the result is for {where}{what}"
+    return f"{where} is left as it was" if report.is_in_place else f"written to {where}{what}"
+
+
+def _check_dry(tuned: str | None, plan: str | None) -> None:
+    """Check that no file is asked for but that of the JSON.
+
+    Raises:
+        OptionError: a form of the result is made only by writing it.
+    """
+    for option, file in (("--tuned", tuned), ("--plan", plan)):
+        if file is not None:
+            raise OptionError(
+                f"--dry-run writes nothing, and {option} {file} asks for a file; "
+                "leave one of them out"
+            )
 
 
 def _check_stream(json: str | None) -> None:

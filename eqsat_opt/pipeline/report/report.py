@@ -25,6 +25,7 @@ from eqsat_opt.common.text import (
 )
 from eqsat_opt.cost.metrics import ENERGY, METRICS, TIME
 from eqsat_opt.pipeline.report.forms import Planned, Tuned
+from eqsat_opt.pipeline.report.schema import REPORT_FORMAT
 from eqsat_opt.pipeline.report.values import Hint, Latency, OutputError
 from eqsat_opt.runtime.devices import HOST
 
@@ -298,6 +299,13 @@ class Report:
         return cost < other * (1 - _SAME_COST)
 
     @property
+    def best_speedup(self) -> float:
+        """The speedup of the better form that was written: portable, or tuned for this machine."""
+        if self.tuned is None or not self.tuned.won:
+            return self.speedup
+        return max(self.speedup, self.tuned.speedup)
+
+    @property
     def max_abs_error(self) -> float:
         """Largest absolute error over all outputs."""
         return max((e.max_abs for e in self.errors), default=0.0)
@@ -308,8 +316,9 @@ class Report:
         return max((e.max_rel for e in self.errors), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values with stable keys."""
+        """Return plain values with stable keys, as `report.schema.json` describes them."""
         return {
+            "format": REPORT_FORMAT,
             "model": self.model,
             "status": self.status,
             "winner": self.winner,
