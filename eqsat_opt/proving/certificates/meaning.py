@@ -34,6 +34,8 @@ _IDLE = {
     ScalarFunction: ("flops", "since", "defaults"),
 }
 """Fields of records that no verdict depends on."""
+_REGISTRIES = {(f"{PACKAGE}.ir.values.dims", "_ATOMS")}
+"""Variables that a process fills; they count as empty, which they are at its start."""
 _Plain = bool | int | float | complex | bytes | Fraction | np.dtype | EllipsisType
 
 
@@ -128,7 +130,12 @@ class Meaning:
         """Return the text of a tree, with the values of the names in it."""
         spelling = self._syntax.spelling(tree)
         self.strings.update(spelling.strings)
-        values = [f"{one} = {self._named(known[one])}" for one in spelling.names if one in known]
+        home = known.get("__name__")
+        values = [
+            f"{one} = {self._named({} if (home, one) in _REGISTRIES else known[one])}"
+            for one in spelling.names
+            if one in known
+        ]
         values += [
             f"{name} = {self._imported(source, original)}"
             for name, source, original in spelling.imports

@@ -31,6 +31,7 @@ from eqsat_opt.ir.ops._base import OnnxForm, per_element
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.ops.index import signatures
 from eqsat_opt.ir.ops.pointwise import _applied
+from eqsat_opt.ir.values.dims import floor_div, sym
 from eqsat_opt.proving.certificates import foundations as module
 from eqsat_opt.proving.certificates import meaning
 from eqsat_opt.proving.certificates.certificate import why_invalid
@@ -44,6 +45,7 @@ from eqsat_opt.proving.certificates.foundations import (
 from eqsat_opt.proving.certificates.meaning import Meaning
 from eqsat_opt.proving.certificates.semantics import fingerprint
 from eqsat_opt.proving.certificates.syntax import Syntax, _parts
+from eqsat_opt.proving.gate import check_rule
 from eqsat_opt.proving.selection import standings
 from eqsat_opt.rules import Numerics, Rule, families
 from eqsat_opt.rules.rule import Phase
@@ -366,6 +368,13 @@ def test_values_from_elsewhere_have_names(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(meaning, "_foreign", foreign)
     computed(syntax())
     assert only_named <= {"itertools.count", "a name of a type"}
+
+
+def test_use_changes_no_digest() -> None:
+    """Sizes that a process has met, and verdicts that it has made, are no part of the verifier."""
+    floor_div(sym("size_of_this_test"), 7)
+    check_rule(BOOK["pool/max-in-steps"])
+    assert verifier(syntax()) == as_it_is().verifier
 
 
 def test_without_its_source_a_function_is_always_another() -> None:
