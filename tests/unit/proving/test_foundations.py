@@ -45,7 +45,7 @@ from eqsat_opt.proving.certificates.foundations import (
 from eqsat_opt.proving.certificates.meaning import Meaning
 from eqsat_opt.proving.certificates.semantics import fingerprint
 from eqsat_opt.proving.certificates.syntax import Syntax, _parts
-from eqsat_opt.proving.gate import check_rule
+from eqsat_opt.proving.checks.exact import check_rule
 from eqsat_opt.proving.selection import standings
 from eqsat_opt.rules import Numerics, Rule, families
 from eqsat_opt.rules.rule import Phase
