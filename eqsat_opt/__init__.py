@@ -17,18 +17,40 @@ from eqsat_opt.common.deferral import defer_sympy
 
 if TYPE_CHECKING:
     from eqsat_opt.api import Result, bench, explain, optimize
+    from eqsat_opt.errors import (
+        CheckFailed,
+        EqsatError,
+        InternalError,
+        ModelError,
+        OptionError,
+        PlanError,
+        RuleError,
+        RuntimeFailed,
+    )
     from eqsat_opt.pipeline.options import Options
     from eqsat_opt.pipeline.plans import load_plan, plan_model
     from eqsat_opt.pipeline.report.report import Report
     from eqsat_opt.pipeline.serving import native_library, session
+    from eqsat_opt.pipeline.viewing.difference import compare_graphs
+    from eqsat_opt.pipeline.viewing.inspection import inspect_model
 
 __all__ = [
+    "CheckFailed",
+    "EqsatError",
+    "InternalError",
+    "ModelError",
+    "OptionError",
     "Options",
+    "PlanError",
     "Report",
     "Result",
+    "RuleError",
+    "RuntimeFailed",
     "__version__",
     "bench",
+    "compare_graphs",
     "explain",
+    "inspect_model",
     "load_plan",
     "native_library",
     "optimize",
@@ -43,11 +65,21 @@ LOADED_NS = time.time_ns()
 defer_sympy()
 
 _HOMES = {
+    "CheckFailed": "eqsat_opt.errors",
+    "EqsatError": "eqsat_opt.errors",
+    "InternalError": "eqsat_opt.errors",
+    "ModelError": "eqsat_opt.errors",
+    "OptionError": "eqsat_opt.errors",
     "Options": "eqsat_opt.pipeline.options",
+    "PlanError": "eqsat_opt.errors",
     "Report": "eqsat_opt.pipeline.report.report",
     "Result": "eqsat_opt.api",
+    "RuleError": "eqsat_opt.errors",
+    "RuntimeFailed": "eqsat_opt.errors",
     "bench": "eqsat_opt.api",
+    "compare_graphs": "eqsat_opt.pipeline.viewing.difference",
     "explain": "eqsat_opt.api",
+    "inspect_model": "eqsat_opt.pipeline.viewing.inspection",
     "load_plan": "eqsat_opt.pipeline.plans",
     "native_library": "eqsat_opt.pipeline.serving",
     "optimize": "eqsat_opt.api",
