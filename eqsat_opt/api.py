@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,8 @@ from eqsat_opt.pipeline.report.explanation import Explanation
 from eqsat_opt.pipeline.request import Request, request_of
 from eqsat_opt.pipeline.run import Result, run_request
 from eqsat_opt.pipeline.stages import Progress, Stages
+from eqsat_opt.pipeline.viewing.operator_times import OperatorTime
+from eqsat_opt.pipeline.viewing.operator_times import operator_times as profiled
 from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.racing.race import race
 from eqsat_opt.racing.race_result import RaceResult
@@ -66,10 +68,10 @@ if TYPE_CHECKING:
     from eqsat_opt.lab.experiments import Cell, Reply, Sweep, Verification
 
 __all__ = [
-    "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
-    "compare", "default_output", "energy_source", "explain", "files_of", "inventory", "optimize",
-    "read_stage", "read_sweep", "require_stage", "rule_notes", "run", "run_sweep", "stage",
-    "stage_document", "verify_saved", "write_stage",
+    "PLANNING", "STAGES", "TUNING", "Difference", "OperatorTime", "RaceResult", "Result",
+    "StageValue", "bench", "compare", "default_output", "energy_source", "explain", "files_of",
+    "inventory", "operator_times", "optimize", "read_stage", "read_sweep", "require_stage",
+    "rule_notes", "run", "run_sweep", "stage", "stage_document", "verify_saved", "write_stage",
 ]  # fmt: skip
 
 
@@ -217,19 +219,8 @@ def bench(
         RuntimeFailed: a model does not run.
     """
     request = request_of(chosen_options(options, keywords), searches=False)
-    require_custom_ops(request.custom_ops)
     session = request.session
-    with ExitStack() as stack:
-        sources = resolve(first), resolve(second)
-        models = [load_model(source) for source in sources]
-        _require_same_inputs(*models)
-        sizes = size_sets(import_model(models[0]), request.shape_sets)[0].inputs
-        staged = [
-            stack.enter_context(Staging(model, source)).original
-            for model, source in zip(models, sources, strict=True)
-        ]
-        seeds = [request.seed + i for i in range(max(1, request.check))]
-        reference = Reference.of(staged[0], session, seeds, sizes, open_session=_opened)
+    with _staged(first, second, request) as (staged, reference):
         found = differences(reference, staged[1], session, request.numerics, open_session=_opened)
         entrants: dict[str, OpenRunner] = {
             name: partial(_opened, source, session)
@@ -250,6 +241,55 @@ def bench(
             meter=found_meter().meter,
         )
     return result, found
+
+
+def operator_times(
+    first: AnyModel, second: AnyModel, options: Options | None = None, **keywords: Any
+) -> tuple[tuple[OperatorTime, ...], tuple[OperatorTime, ...]]:
+    """Return the times of the operators of two models on the same inputs, by a profile.
+
+    Arguments and errors are those of :func:`bench`; the budget limits the profiles.
+
+    Raises:
+        OptionError: a model is a tuned form, which another runtime may run.
+    """
+    request = request_of(chosen_options(options, keywords), searches=False)
+    with _staged(first, second, request) as (staged, reference):
+        if any(map(is_tuned, staged)):
+            raise OptionError(
+                "only sessions of onnxruntime are profiled, and a model is a tuned form; give the "
+                "portable one, or leave out --per-operator"
+            )
+        until = Deadline.after(request.budget_s / 2)
+        one, other = (
+            profiled(
+                model,
+                replace(request.session, level=default_level(model)),
+                reference.feeds[0],
+                deadline=until,
+            )
+            for model in staged
+        )
+    return one, other
+
+
+@contextmanager
+def _staged(
+    first: AnyModel, second: AnyModel, request: Request
+) -> Iterator[tuple[list[ModelSource], Reference]]:
+    """Yield runnable forms of two models of the same interface, and inputs with their results."""
+    require_custom_ops(request.custom_ops)
+    sources = resolve(first), resolve(second)
+    models = [load_model(source) for source in sources]
+    _require_same_inputs(*models)
+    sizes = size_sets(import_model(models[0]), request.shape_sets)[0].inputs
+    with ExitStack() as stack:
+        staged = [
+            stack.enter_context(Staging(model, source)).original
+            for model, source in zip(models, sources, strict=True)
+        ]
+        seeds = [request.seed + i for i in range(max(1, request.check))]
+        yield staged, Reference.of(staged[0], request.session, seeds, sizes, open_session=_opened)
 
 
 def _opened(model: ModelSource, options: OrtOptions) -> RaceRunner:

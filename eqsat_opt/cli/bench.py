@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from eqsat_opt.api import Difference, RaceResult
+    from eqsat_opt.api import Difference, OperatorTime, RaceResult
 
 __all__ = ["bench_models"]
 
@@ -43,6 +43,10 @@ def bench_models(
     check: a.Check = None,
     seed: a.Seed = Options.seed,
     custom_ops: a.CustomOps = None,
+    per_operator: Annotated[
+        bool,
+        typer.Option("--per-operator", help="Also show what the operators of both models take."),
+    ] = False,
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,
@@ -57,6 +61,7 @@ def bench_models(
         with catch_warnings(record=True) as caught:  # a tuned form may not fit this machine
             simplefilter("always")
             race, outputs = api.bench(model, other, options)
+        profiles = api.operator_times(model, other, options) if per_operator else None
     print_warnings(list(dict.fromkeys(str(one.message) for one in caught)))
     agree = not any(output.why for output in outputs)
     verdict, advice = _verdict(race), _advice(race)
@@ -69,6 +74,9 @@ def bench_models(
             "outputs": [asdict(output) for output in outputs],
             "race": race.to_json(),
         }
+        if profiles is not None:
+            roles = zip(("original", "other"), profiles, strict=True)
+            value["operators"] = {role: [asdict(row) for row in rows] for role, rows in roles}
         write_json(value, json)
     if not quiet and json != "-":
         console = output_console()
@@ -81,6 +89,9 @@ def bench_models(
             console.print(f"energy of a run by {race.meter}, other processes included")
         if race.is_busy:
             console.print(race.busy_text, style="yellow")
+        if profiles is not None:
+            console.print("\noperators as onnxruntime runs them, by its profiler", style="dim")
+            console.print(_operator_table(*profiles))
         console.print(f"\noutputs on {max(1, options.check)} random inputs", style="dim")
         console.print(_output_table(outputs))
     if not agree:
@@ -138,6 +149,35 @@ def _race_table(race: RaceResult, names: Mapping[str, str]) -> Table:
         used = entry.energy_uj
         cells = ("" if used is None else amount_text(used, "µJ") for _ in energy)
         table.add_row(*(Text(t) for t in (title, names[name], *times, *share, *cells, note)))
+    return table
+
+
+def _operator_table(model: Sequence[OperatorTime], other: Sequence[OperatorTime]) -> Table:
+    """Return a table of the operators of both models, those that take most in either first."""
+    from rich.text import Text
+
+    from eqsat_opt.common.text import plain_table, time_text
+
+    titles = ("operator", "MODEL", "share", "kernels", "OTHER", "share", "kernels", "slowest")
+    table = plain_table(*titles, right=slice(1, 7))
+    sides = [{row.operator: row for row in rows} for rows in (model, other)]
+    order = sorted(
+        sides[0].keys() | sides[1].keys(),
+        key=lambda name: (-max(side[name].time_us for side in sides if name in side), name),
+    )
+    for name in order:
+        cells = [name]
+        for side in sides:
+            row = side.get(name)
+            cells += (
+                ["", "", ""]
+                if row is None
+                else [time_text(row.time_us), f"{row.share:.1%}", str(row.nodes)]
+            )
+        last = sides[1].get(name) or sides[0][name]
+        table.add_row(*map(Text, (*cells, last.slowest)))
+    totals = [sum(row.time_us for row in rows) for rows in (model, other)]
+    table.add_row("all", time_text(totals[0]), "", "", time_text(totals[1]), style="bold")
     return table
 
 

@@ -66,12 +66,15 @@ def test_what_a_bench_says(
     monkeypatch.setattr(api, "race", race)
     monkeypatch.setenv("COLUMNS", "300")
     json_path = str(Path(models[0]).with_name("b.json"))
-    assert main(["bench", *models, "--threads", "1", "--json", json_path]) == 0
+    line = ["bench", *models, "--threads", "1", "--per-operator", "--json", json_path]
+    assert main(line) == 0
     found = json.loads(Path(json_path).read_text(encoding="utf-8"))
     assert found["verdict"] == verdict
     assert found["advice"].startswith(advice)
     assert bool(found["advice"]) == bool(advice)
+    assert [row["operator"] for row in found["operators"]["other"]] == ["Relu"]
     output = capsys.readouterr().out
+    assert "by its profiler" in output
     assert verdict in output
     assert advice in output
     assert "at level basic" in output
