@@ -157,8 +157,8 @@ def record(devices: Sequence[str], precisions: Sequence[Precision], folder: Path
 def in_larger(tensor: Tensor) -> Tensor:
     """Channels of a tensor of twice as many, which vary fastest."""
     channels = tensor.dims[1]
-    return replace(
-        tensor, strides=tuple(s if s == 1 else s + s // channels * channels for s in tensor.strides)
+    return tensor._replace(
+        strides=tuple(s if s == 1 else s + s // channels * channels for s in tensor.strides)
     )
 
 

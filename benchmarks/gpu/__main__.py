@@ -1,10 +1,11 @@
 """Looks at a GPU in one run: `python -m benchmarks.gpu STEP --out DIR`.
 
 `prepare` plans the models of the zoo, needs the whole package and no GPU. The steps that follow
-run where the GPU is, on NumPy, onnx, onnx-ir, ml_dtypes and the libraries of the GPU; `all` does
-them in turn, and shares the time among them. What one finds lies in one file of `--out`, and a run
-that was broken off goes on from there. `merge` makes a device with prices and tables of the files,
-and needs the whole package again; `prepare --target DIR/device.json` then plans by these prices.
+run where the GPU is, on NumPy, onnx, onnx-ir, ml_dtypes, msgspec and the libraries of the GPU;
+`all` does them in turn, and shares the time among them. What one finds lies in one file of `--out`,
+and a run that was broken off goes on from there. `merge` makes a device with prices and tables of
+the files, and needs the whole package again; `prepare --target DIR/device.json` then plans by these
+prices.
 With `--dry-run` the processor stands for the GPU and times are invented.
 
 Exit code 1 if nothing was learnt.

@@ -20,6 +20,7 @@ from benchmarks.gpu.prepared import (
 )
 from benchmarks.gpu.timing import Timed, by_turns
 from benchmarks.gpu.unit import Bench, Task, Unit
+from eqsat_opt.common.codecs import value_to_json
 from eqsat_opt.ir.graph.graph import attributes
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
@@ -65,7 +66,7 @@ def _spec(kernel: KernelPlan) -> Mapping[str, Any] | None:
     if kernel.backend != "cudnn":
         return None
     (launch,) = kernel.plan.launches
-    return site_of_launch(launch, kernel.plan.buffer_of).spec.to_json()
+    return dict(value_to_json(site_of_launch(launch, kernel.plan.buffer_of).spec))
 
 
 def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:

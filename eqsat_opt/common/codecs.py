@@ -1,8 +1,11 @@
-"""Stored values as canonical JSON, and a reader whose errors name the fault and its place.
+"""Stored values as canonical JSON, and two readers whose errors name the fault and its place.
 
 A document is an object with a ``format``, which names its kind and version. Equal values give equal
 bytes: keys have a fixed order, numbers are written as Python writes them, and each entry of a long
 list has a line of its own, so that files can be compared line by line.
+
+:func:`value_from_json` reads a dataclass by its annotations. :class:`Entry` is for documents whose
+numbers refer to other parts of the document, so that their limits are known only while reading.
 """
 
 from __future__ import annotations
@@ -10,21 +13,28 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from eqsat_opt.common.files import write_whole
 from eqsat_opt.common.paths import shown
-from eqsat_opt.errors import StageError, reason
+from eqsat_opt.errors import StageError, printable, reason
 
 __all__ = [
     "Document",
     "Entry",
+    "compact_text",
     "document_text",
     "number_from_json",
     "number_to_json",
     "read_document",
+    "value_from_json",
+    "value_to_json",
     "write_document",
 ]
 
@@ -122,6 +132,95 @@ def number_from_json(value: Any, where: str) -> float:
     if isinstance(value, dict) and value.keys() == {"float"} and value["float"] in _INFINITE:
         return _INFINITE[value["float"]]
     raise StageError(f"{where} is {_short(value)}, which is not a number")
+
+
+def value_to_json(value: Any) -> Any:
+    """Return a dataclass as JSON values, by its fields; :func:`value_from_json` is the inverse."""
+    if is_dataclass(value):
+        value = _fields(value)
+    if isinstance(value, Mapping):
+        return {name: value_to_json(item) for name, item in value.items()}
+    return list(map(value_to_json, value)) if isinstance(value, list | tuple) else value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in fields(value)}
+
+
+def compact_text(value: Any) -> str:
+    """Return a dataclass as JSON in one line without spaces; equal values give equal texts."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, default=_fields)
+
+
+def value_from_json(value: Any, type_: type[T], where: str, *, strict: bool = True) -> T:
+    """Return a value of a dataclass, or of another type, from parsed JSON.
+
+    An annotation ``int | float`` keeps a whole number as it is written.
+
+    Args:
+        value: the parsed JSON.
+        type_: the type; a dataclass refuses values that are not valid by a `ValueError`.
+        where: the place of the value in the document, for messages.
+        strict: whether unknown fields are refused, which takes four times as long.
+
+    Raises:
+        StageError: a field is missing, unknown or of another type; the message has its path.
+    """
+    found, why = _converted(value, type_)
+    if why:
+        with suppress(RecursionError):
+            why = _with_names(value, type_, why)
+        raise StageError(f"{where} cannot be read: {why}")
+    if strict and isinstance(value, dict | list) and (foreign := _foreign(value, found)):
+        raise StageError(f"{where} has a field that is not known - at `${foreign}`")
+    return found
+
+
+def _converted(value: Any, type_: type[T]) -> tuple[T, str]:
+    """Return a value of a type; without it, and with the reason, if it cannot be converted."""
+    import msgspec  # about 7 ms, so that only readers wait for it
+
+    try:
+        return msgspec.convert(value, type_), ""
+    except (ValueError, RecursionError) as error:  # a lone surrogate is a UnicodeError
+        return None, str(error)  # type: ignore[return-value]
+
+
+def _with_names(value: Any, type_: type[Any], why: str) -> str:
+    """Return a reason with names in its path, where msgspec writes ``[...]`` for any name.
+
+    A name is found by removing entries until the reason is another one.
+    """
+    head, mark, path = why.rpartition("`$")
+    rest = at = deepcopy(value)
+    for name, number in re.findall(r"\.(\w+)|\[(\d+|\.{3})\]", path if mark else ""):
+        entries = at
+        if number == "...":
+            for name in list(entries):
+                at = entries.pop(name)
+                if _converted(rest, type_)[1] != why:
+                    break
+            entries[name] = at
+        else:
+            at = entries[name or int(number)]
+        mark += f"[{number}]" if number.isdecimal() else f".{printable(shown(name))}"
+    return f"{head}{mark}`" if mark else why
+
+
+def _foreign(given: Any, read: Any) -> str:
+    """Return the path within a value of a field that its type does not have; empty for none."""
+    parts: Iterable[tuple[Any, Any, Any]]
+    if isinstance(given, list):
+        parts = zip(range(len(given)), given, read, strict=True)
+    else:
+        known = read if isinstance(read, Mapping) else _fields(read)
+        if odd := given.keys() - known.keys():
+            return f".{printable(shown(min(odd)))}"
+        parts = ((name, item, known[name]) for name, item in given.items())
+    for place, item, other in parts:
+        if isinstance(item, dict | list) and (rest := _foreign(item, other)):
+            return f"{f'[{place}]' if isinstance(given, list) else f'.{place}'}{rest}"
+    return ""
 
 
 class Entry:

@@ -12,10 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from eqsat_opt.common.codecs import Document, Entry
-from eqsat_opt.errors import StageError
-
-__all__ = ["PROPERTIES", "DeviceDescription", "description_from_json", "description_to_json"]
+__all__ = ["PROPERTIES", "DeviceDescription"]
 
 _TRIPLES = ("maxGridSize", "maxBlockSize")
 
@@ -47,8 +44,22 @@ class DeviceDescription:
     properties: Mapping[str, int | tuple[int, ...]]
 
     def __post_init__(self) -> None:
-        """Freeze the mapping."""
-        object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
+        """Freeze the mapping, in the order of `PROPERTIES`.
+
+        Raises:
+            ValueError: a property is missing, is not known, or is no such number.
+        """
+        for name in sorted(self.properties.keys() ^ {*PROPERTIES}):
+            fault = "is not known" if name in self.properties else "is missing"
+            raise ValueError(f"the property {name!r} {fault}")
+        values = {name: self.properties[name] for name in PROPERTIES}
+        for name, value in values.items():
+            numbers = value if isinstance(value, tuple) else (value,)
+            if isinstance(value, tuple) != (name in _TRIPLES) or len(numbers) not in (1, 3):
+                raise ValueError(f"{name} is {'three numbers' if name in _TRIPLES else 'a number'}")
+            if not all(0 <= number < _END for number in numbers):
+                raise ValueError(f"{name} is {value!r:.40}, which no device has")
+        object.__setattr__(self, "properties", MappingProxyType(values))
 
     def __hash__(self) -> int:
         """Hash the text that libraries read."""
@@ -64,35 +75,4 @@ class DeviceDescription:
     @property
     def text(self) -> str:
         """JSON text that cuDNN reads."""
-        values = {key: _plain(value) for key, value in self.properties.items()}
-        return json.dumps({**values, "deviceName": self.name}, sort_keys=True)
-
-
-def _plain(value: int | tuple[int, ...]) -> int | list[int]:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def description_to_json(one: DeviceDescription) -> Document:
-    """Return the document of a description; `description_from_json` is the inverse."""
-    properties = {key: _plain(one.properties[key]) for key in PROPERTIES}
-    return {"source": one.source, "name": one.name, "properties": properties}
-
-
-def description_from_json(entry: Entry) -> DeviceDescription:
-    """Return the description that `description_to_json` wrote.
-
-    Raises:
-        StageError: a property is missing, is not known, or is no whole number.
-    """
-    entry.require_all("source", "name", "properties")
-    values = entry.mapping("properties")
-    values.require_all(*PROPERTIES)
-    found: dict[str, int | tuple[int, ...]] = {}
-    for key in PROPERTIES:
-        if key in _TRIPLES:
-            found[key] = values.wholes(key, _END)
-            if len(found[key]) != 3:  # type: ignore[arg-type]
-                raise StageError(f"{values.place(key)} has not 3 extents")
-        else:
-            found[key] = values.whole(key, _END)
-    return DeviceDescription(entry.text("source"), entry.text("name"), found)
+        return json.dumps({**self.properties, "deviceName": self.name}, sort_keys=True)

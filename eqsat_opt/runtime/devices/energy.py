@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from eqsat_opt.common.codecs import Entry, read_document
+from eqsat_opt.common.codecs import read_document, value_from_json
 from eqsat_opt.errors import OptionError, StageError
-from eqsat_opt.runtime.devices.figures import Figure, figure_of, figure_table, number_of
+from eqsat_opt.runtime.devices.figures import Figure, check_figures
 
-__all__ = ["EnergyModel", "energy_from_json", "load_energy_model"]
+__all__ = ["EnergyModel", "load_energy_model"]
 
 
 @dataclass(frozen=True)
@@ -79,26 +79,15 @@ class EnergyModel:
         return self.static_w.value * time_us + moving * 1e-6
 
 
-_FIELDS = ("static_w", "pj_per_flop", "pj_per_byte", "of_algorithm")
+@dataclass(frozen=True)
+class _FromOneSource:
+    """The content of a file with an energy model."""
 
-
-def energy_from_json(entry: Entry) -> EnergyModel:
-    """Read the energy model in a profile, where each figure has its own source.
-
-    Raises:
-        StageError: a figure other than ``of_algorithm`` is missing, or a figure is implausible.
-    """
-    entry.require_fields(*_FIELDS)
-    return EnergyModel(
-        figure_of(entry.mapping("static_w")),
-        figure_table(entry.mapping("pj_per_flop")),
-        figure_of(entry.mapping("pj_per_byte")),
-        figure_table(_of_algorithm(entry)),
-    )
-
-
-def _of_algorithm(entry: Entry) -> Entry:
-    return Entry(entry.value.get("of_algorithm", {}), entry.place("of_algorithm"))
+    static_w: int | float
+    pj_per_flop: Mapping[str, int | float]
+    pj_per_byte: int | float
+    source: str
+    of_algorithm: Mapping[str, int | float] = field(default_factory=dict)
 
 
 def load_energy_model(path: str | os.PathLike[str]) -> EnergyModel:
@@ -112,20 +101,19 @@ def load_energy_model(path: str | os.PathLike[str]) -> EnergyModel:
     """
     where = f"the energy model {os.fspath(path)}"
     try:
-        entry = Entry(read_document(path, "an energy model"), where)
-        entry.require_fields(*_FIELDS, "source")
-        source = entry.text("source").strip()
+        given = value_from_json(read_document(path, "an energy model"), _FromOneSource, where)
+        source = given.source.strip()
         if not source or not source.isprintable():
             raise StageError(f"{where} does not say in a line where its figures are from")
-        table = entry.mapping("pj_per_flop")
-        if not table.value:
-            raise StageError(f"{table.where} names no precision, such as fp32")
-        shares = _of_algorithm(entry)
-        return EnergyModel(
-            Figure(number_of(entry, "static_w"), source),
-            {name: Figure(number_of(table, name), source) for name in table.value},
-            Figure(number_of(entry, "pj_per_byte"), source),
-            {name: Figure(number_of(shares, name), source) for name in shares.value},
+        if not given.pj_per_flop:
+            raise StageError(f"pj_per_flop of {where} names no precision, such as fp32")
+        model = EnergyModel(
+            Figure(given.static_w, source),
+            {name: Figure(value, source) for name, value in given.pj_per_flop.items()},
+            Figure(given.pj_per_byte, source),
+            {name: Figure(value, source) for name, value in given.of_algorithm.items()},
         )
+        check_figures(model, where)
     except StageError as error:
         raise OptionError(str(error)) from error
+    return model

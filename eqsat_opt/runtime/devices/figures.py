@@ -1,13 +1,14 @@
-"""Figures, numbers with their sources, and functions that read and check them."""
+"""Figures: numbers with their sources."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
-from eqsat_opt.common.codecs import Entry
 from eqsat_opt.errors import StageError
 
-__all__ = ["POSITIVE", "Figure", "count_of", "figure_of", "figure_table", "number_of"]
+__all__ = ["POSITIVE", "Figure", "check_figures", "figures_in"]
 
 POSITIVE = 1e-9
 """Lower limit of figures of a device that are not zero."""
@@ -29,7 +30,7 @@ class Figure:
             ``assumed: …``.
     """
 
-    value: float
+    value: int | float
     source: str
 
     @property
@@ -38,50 +39,30 @@ class Figure:
         return self.source.startswith(_ASSUMED)
 
 
-def number_of(entry: Entry, name: str, where: str = "", least: float = POSITIVE) -> float:
-    """Read a number that is plausible for a device.
-
-    Args:
-        entry: the object that holds it.
-        name: name of the field.
-        where: its place, for messages; by default that of the field.
-        least: smallest value that it may have.
-
-    Raises:
-        StageError: it is no number, or is implausible.
-    """
-    value = entry.number(name)
-    if not least <= value <= _MOST:
-        raise StageError(f"{where or entry.place(name)} is {value}, which no device has")
-    return value
+def figures_in(value: Any, name: str = "") -> Iterator[tuple[str, Figure]]:
+    """Yield the figures in a value with their names, such as ``peak_tflops.fp32``."""
+    if isinstance(value, Figure):
+        yield name, value
+        return
+    parts: Mapping[Any, Any] = {}
+    if isinstance(value, Mapping):
+        parts = value
+    elif isinstance(value, tuple):
+        parts = dict(enumerate(value))
+    elif is_dataclass(value):
+        parts = {one.name: getattr(value, one.name) for one in fields(value)}
+    for key, item in parts.items():
+        yield from figures_in(item, f"{name}.{key}" if name else f"{key}")
 
 
-def figure_of(entry: Entry, least: float = POSITIVE) -> Figure:
-    """Read a figure with its source.
+def check_figures(value: Any, where: str, *, may_be_zero: tuple[str, ...] = ()) -> None:
+    """Check that all figures in a value are plausible for a device, and have sources.
 
     Raises:
-        StageError: value or source is missing, or the value is implausible.
+        StageError: a figure is not plausible, or has no source.
     """
-    entry.require_all("value", "source")
-    source = entry.text("source")
-    value = number_of(entry, "value", entry.where, least)
-    if not source:
-        raise StageError(f"{entry.where} does not say where it is from")
-    return Figure(value, source)
-
-
-def count_of(entry: Entry) -> Figure:
-    """Read a figure that is a count: a whole number of 1 or more.
-
-    Raises:
-        StageError: it is no such number.
-    """
-    found = figure_of(entry)
-    if found.value < 1 or found.value % 1:
-        raise StageError(f"{entry.where} is {found.value:g}; it is a whole number of 1 or more")
-    return found
-
-
-def figure_table(entry: Entry) -> dict[str, Figure]:
-    """Read figures by name."""
-    return {name: figure_of(entry.mapping(name)) for name in entry.value}
+    for name, figure in figures_in(value):
+        if not (0.0 if name in may_be_zero else POSITIVE) <= figure.value <= _MOST:
+            raise StageError(f"{name} of {where} is {figure.value!r:.20}, which no device has")
+        if not figure.source:
+            raise StageError(f"{name} of {where} does not say where it is from")

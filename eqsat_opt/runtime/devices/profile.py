@@ -9,34 +9,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from math import ceil, prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from eqsat_opt.common.codecs import Document, Entry, document_text, read_document
+from eqsat_opt.common.codecs import (
+    Document,
+    Entry,
+    document_text,
+    read_document,
+    value_from_json,
+    value_to_json,
+)
 from eqsat_opt.common.paths import cache_folder
 from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.types import require_static
-from eqsat_opt.runtime.devices.description import (
-    DeviceDescription,
-    description_from_json,
-    description_to_json,
-)
-from eqsat_opt.runtime.devices.energy import EnergyModel, energy_from_json
-from eqsat_opt.runtime.devices.figures import (
-    POSITIVE,
-    Figure,
-    count_of,
-    figure_of,
-    figure_table,
-)
+from eqsat_opt.runtime.devices.description import DeviceDescription
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.figures import Figure, check_figures, figures_in
 from eqsat_opt.runtime.plan.plan import Launch
 from eqsat_opt.runtime.plan.simulation import Load
 
@@ -114,10 +110,8 @@ class DeviceProfile:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def figures(self) -> Iterator[tuple[str, Figure]]:
-        """Yield all figures with their names."""
-        for one in fields(self):
-            value = getattr(self, one.name)
-            yield from _figures(one.name, value)
+        """Return all figures with their names."""
+        return figures_in(self)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -239,20 +233,6 @@ def _renames(kernel: Kernel) -> bool:
     return bool(kernel.steps) and all(step.op == "Reshape" for step in kernel.steps)
 
 
-def _figures(name: str, value: Any) -> Iterator[tuple[str, Figure]]:
-    if isinstance(value, Figure):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _figures(f"{name}.{key}", item)
-    elif isinstance(value, tuple):
-        for number, item in enumerate(value):
-            yield from _figures(f"{name}.{number}", item)
-    elif isinstance(value, EnergyModel):
-        for one in fields(value):
-            yield from _figures(f"{name}.{one.name}", getattr(value, one.name))
-
-
 # ** files **
 
 
@@ -335,19 +315,7 @@ def profile_text(profile: DeviceProfile) -> str:
 
 def profile_to_json(profile: DeviceProfile) -> Document:
     """Return the document of a profile; `profile_from_json` is the inverse."""
-    return {"format": FORMAT, **_to_json(profile)}
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, Figure):
-        return {"value": value.value, "source": value.source}
-    if isinstance(value, DeviceDescription):
-        return description_to_json(value)
-    if isinstance(value, DeviceProfile | EnergyModel):
-        return {one.name: _to_json(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _to_json(item) for key, item in value.items()}
-    return [_to_json(item) for item in value] if isinstance(value, tuple) else value
+    return {"format": FORMAT, **value_to_json(profile)}
 
 
 def profile_from_json(document: Document) -> DeviceProfile:
@@ -356,46 +324,21 @@ def profile_from_json(document: Document) -> DeviceProfile:
     Raises:
         StageError: the document is no profile, lacks a figure, or has an implausible one.
     """
-    entry = Entry(document, "the device profile")
-    entry.require_format(FORMAT)
-    names = [one.name for one in fields(DeviceProfile)]
-    # Files that users wrote before the field existed have no description.
-    entry.require_fields("format", *names)
-    for name in names:
-        if name != "description":
-            entry.get(name)
-    tile = tuple(count_of(item) for item in entry.entries("tile", "extent of tile"))
-    if len(tile) != 2:
-        raise StageError(f"{entry.place('tile')} has {len(tile)} extents; it needs 2")
-    if entry.text("kind") not in _KINDS:
-        raise StageError(
-            f"{entry.place('kind')} is {entry.text('kind')!r}; it is {' or '.join(_KINDS)}"
-        )
-    plain = (
-        "memory_bytes", "bandwidth_gb_s", "launch_us", "event_us", "session_us", "copy_us",
-        "copy_gb_s",
-    )  # fmt: skip
-    energy, described = entry.get("energy"), document.get("description")
-    return DeviceProfile(
-        entry.text("name"),
-        entry.text("title"),
-        entry.text("kind"),
-        tile=(tile[0], tile[1]),
-        peak_tflops=figure_table(entry.mapping("peak_tflops")),
-        multipliers=figure_table(entry.mapping("multipliers")),
-        energy=None if energy is None else energy_from_json(entry.mapping("energy")),
-        description=None
-        if described is None
-        else description_from_json(entry.mapping("description")),
-        units=count_of(entry.mapping("units")),
-        streams=count_of(entry.mapping("streams")),
-        **{
-            name: figure_of(entry.mapping(name), least=_LEAST.get(name, POSITIVE)) for name in plain
-        },
-    )
+    where = "the device profile"
+    Entry(document, where).require_format(FORMAT)
+    fields = {name: value for name, value in document.items() if name != "format"}
+    profile = value_from_json(fields, DeviceProfile, where)
+    if profile.kind not in _KINDS:
+        raise StageError(f"kind of {where} is {profile.kind!r}; it is {' or '.join(_KINDS)}")
+    check_figures(profile, where, may_be_zero=_MAY_BE_ZERO)
+    for one in (profile.units, profile.streams, *profile.tile):
+        if one.value < 1 or one.value % 1:
+            raise StageError(
+                f"a count of {where} is {one.value:g}; it is a whole number of 1 or more"
+            )
+    return profile
 
 
 _KINDS = ("cuda", "cpu")
 
-_LEAST = dict.fromkeys(("launch_us", "event_us", "session_us", "copy_us"), 0.0)
-"""Smallest values of the figures that may be zero."""
+_MAY_BE_ZERO = ("launch_us", "event_us", "session_us", "copy_us")

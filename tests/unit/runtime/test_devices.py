@@ -163,10 +163,13 @@ def test_what_libraries_are_told_of_a_device(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda one: one["properties"].pop("smCountOrigin"), "lacks the field 'smCountOrigin'"),
-        (lambda one: one["properties"].update(warpSize=1.5), "warpSize"),
-        (lambda one: one["properties"].update(maxGridSize=[1, 2]), "has not 3 extents"),
-        (lambda one: one.update(more=1), "'more', which is not known"),
+        (lambda one: one["properties"].pop("smCountOrigin"), "'smCountOrigin' is missing"),
+        (
+            lambda one: one["properties"].update(warpSize=1.5),
+            "Expected `int | array`, got `float` - at `\\$.description.properties.warpSize`",
+        ),
+        (lambda one: one["properties"].update(maxGridSize=[1, 2]), "maxGridSize is three numbers"),
+        (lambda one: one.update(more=1), "a field that is not known - at `\\$.description.more`"),
     ],
 )
 def test_a_description_that_is_none(
@@ -284,16 +287,16 @@ def broken(value: dict[str, object], place: str) -> dict[str, object]:
     [
         ("format", "format"),
         ("units", "which no device has"),
-        ("bandwidth_gb_s", "not a number"),
+        ("bandwidth_gb_s", "`int | float`, got `str` - at `\\$.bandwidth_gb_s.value`"),
         ("launch_us", "which no device has"),
         ("copy_us", "which no device has"),
-        ("memory_bytes", "lacks the field 'source'"),
+        ("memory_bytes", "missing required field `source` - at `\\$.memory_bytes`"),
         ("event_us", "does not say where it is from"),
-        ("tile", "has 0 extents"),
+        ("tile", "`array` of length 2, got 0 - at `\\$.tile`"),
         ("tile.0", "is 0.25; it is a whole number of 1 or more"),
         ("streams", "is 1.5; it is a whole number of 1 or more"),
         ("kind", "is 'a/b'; it is cuda or cpu"),
-        ("colour", "not known"),
+        ("colour", "not known - at `\\$.colour`"),
     ],
 )
 def test_what_is_no_profile(tmp_path: Path, place: str, message: str) -> None:

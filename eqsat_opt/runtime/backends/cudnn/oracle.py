@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from math import ceil, inf
 from typing import Any
 
+from eqsat_opt.common.codecs import value_to_json
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, spec_from_json
@@ -151,7 +152,7 @@ class Asker:
             self._child = Child("eqsat_opt.runtime.backends.cudnn.asking", "to ask cuDNN")
             if not self._child.is_ready(_STARTS_S):
                 return None
-        request = {"description": self._text, "spec": spec.to_json(), "most": most}
+        request = {"description": self._text, "spec": value_to_json(spec), "most": most}
         reply = self._child.ask(request, (), _ANSWERS_S)
         if reply is None:
             return None

@@ -6,20 +6,19 @@ there are none under ``strict-fp32``. All of them are compiled at run time.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from eqsat_opt.common.codecs import compact_text
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.runtime.backends.shared.batches import one_product
 from eqsat_opt.runtime.backends.shared.products import product_of
-from eqsat_opt.runtime.backends.shared.tensors import Tensor, tensor_from_json, tensor_to_json
+from eqsat_opt.runtime.backends.shared.tensors import Tensor
 from eqsat_opt.runtime.plan.plan import dense_strides
 
-__all__ = ["ACTIVATIONS", "ProductSpec", "product_site", "product_spec_from_json"]
+__all__ = ["ACTIVATIONS", "ProductSpec", "product_site"]
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh"}
 """cuDNN's names for the activations of products."""
@@ -58,33 +57,12 @@ class ProductSpec:
     @property
     def key(self) -> str:
         """Canonical JSON, which is equal for equal specs."""
-        return json.dumps(self.to_json(), separators=(",", ":"), sort_keys=True)
+        return compact_text(self)
 
     @property
     def family(self) -> tuple[object, ...]:
         """Properties that decide whether cuDNN has kernels, whatever the extents are."""
         return self.dtype, self.precision, "product", self.epilogue
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document of a spec; `product_spec_from_json` gives back an equal value."""
-        return {
-            "dtype": self.dtype,
-            **{name: tensor_to_json(getattr(self, name)) for name in ("a", "b", "y")},
-            "epilogue": list(self.epilogue),
-            "precision": self.precision.value,
-        }
-
-
-def product_spec_from_json(value: Mapping[str, Any]) -> ProductSpec:
-    """Return the spec whose document `ProductSpec.to_json` returned."""
-    return ProductSpec(
-        value["dtype"],
-        tensor_from_json(value["a"]),
-        tensor_from_json(value["b"]),
-        tensor_from_json(value["y"]),
-        epilogue=tuple(value["epilogue"]),
-        precision=Precision(value["precision"]),
-    )
 
 
 def product_site(

@@ -7,21 +7,17 @@ differently but no worse, and if there is no bias, a bias of zeros is added.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from eqsat_opt.common.codecs import compact_text, value_from_json
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.types import StaticType, numpy_dtype
-from eqsat_opt.runtime.backends.cudnn.products import (
-    ProductSpec,
-    product_site,
-    product_spec_from_json,
-)
-from eqsat_opt.runtime.backends.shared.tensors import Tensor, tensor_from_json, tensor_to_json
+from eqsat_opt.runtime.backends.cudnn.products import ProductSpec, product_site
+from eqsat_opt.runtime.backends.shared.tensors import Tensor
 from eqsat_opt.runtime.plan.plan import layout_strides
 
 __all__ = [
@@ -88,7 +84,7 @@ class CudnnSpec:
     @property
     def key(self) -> str:
         """Canonical JSON, which is equal for equal specs."""
-        return json.dumps(self.to_json(), separators=(",", ":"), sort_keys=True)
+        return compact_text(self)
 
     @property
     def family(self) -> tuple[object, ...]:
@@ -96,40 +92,19 @@ class CudnnSpec:
         grouped = "" if self.groups == 1 else "depthwise" if self.w.dims[1] == 1 else "grouped"
         return self.dtype, self.precision, grouped, self.epilogue, self.dilations == (1, 1)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the document of a spec; `spec_from_json` gives back an equal value."""
-        return {
-            "dtype": self.dtype,
-            **{name: tensor_to_json(getattr(self, name)) for name in ("x", "w", "y")},
-            "pads": list(self.pads),
-            "strides": list(self.strides),
-            "dilations": list(self.dilations),
-            "epilogue": list(self.epilogue),
-            "residual": None if self.residual is None else tensor_to_json(self.residual),
-            "precision": self.precision.value,
-        }
-
 
 AnySpec: TypeAlias = CudnnSpec | ProductSpec
 
 
 def spec_from_json(value: Mapping[str, Any]) -> AnySpec:
-    """Return the spec whose document `CudnnSpec.to_json` or `ProductSpec.to_json` returned."""
+    """Return the spec whose document `value_to_json` returned.
+
+    Raises:
+        StageError: the value is no spec.
+    """
     if "a" in value:
-        return product_spec_from_json(value)
-    residual = value["residual"]
-    return CudnnSpec(
-        value["dtype"],
-        tensor_from_json(value["x"]),
-        tensor_from_json(value["w"]),
-        tensor_from_json(value["y"]),
-        pads=tuple(value["pads"]),
-        strides=tuple(value["strides"]),
-        dilations=tuple(value["dilations"]),
-        epilogue=tuple(value["epilogue"]),
-        residual=None if residual is None else tensor_from_json(residual),
-        precision=Precision(value["precision"]),
-    )
+        return value_from_json(value, ProductSpec, "the product", strict=False)
+    return value_from_json(value, CudnnSpec, "the convolution", strict=False)
 
 
 @dataclass(frozen=True)

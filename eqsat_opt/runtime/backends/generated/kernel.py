@@ -13,9 +13,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from eqsat_opt.errors import ModelError
+from eqsat_opt.common.codecs import value_from_json
+from eqsat_opt.errors import ModelError, StageError
 
 __all__ = ["FUNCTIONS", "LOAD", "NUMBER", "Access", "Function", "Kernel", "Nest", "Step"]
 
@@ -189,10 +190,10 @@ class Kernel:
                 buffers.
         """
         try:
-            inputs, outputs, nests = json.loads(text)
-            kernel = cls(_shapes(inputs), _shapes(outputs), tuple(_nest(*nest) for nest in nests))
+            given = value_from_json(json.loads(text), _Text, "the kernel")
+            kernel = cls(given.inputs, given.outputs, tuple(_nest(*nest) for nest in given.nests))
             kernel.check()
-        except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as e:
+        except (StageError, ValueError, TypeError, LookupError, OverflowError, RecursionError) as e:
             raise ModelError(
                 "the description of a generated kernel is damaged; make the file again with --tuned"
             ) from e
@@ -255,38 +256,30 @@ def _stores(nest: Nest) -> list[Any]:
     return [[a.buffer, a.offset, list(a.strides), register] for a, register in nest.stores]
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError
-    return value
+_Ints = tuple[int, ...]
+_Shapes = tuple[_Ints, ...]
+_Step = tuple[str, _Ints, tuple[str, ...], tuple[int | _Ints, ...]]
+_Nest = tuple[_Ints, tuple[_Step, ...], tuple[tuple[int, int, _Ints, int], ...]]
 
 
-def _wholes(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, list):
-        raise TypeError
-    return tuple(map(_whole, values))
+class _Text(NamedTuple):
+    """A kernel as JSON; numbers of a step are texts, and its access is empty or has three parts."""
+
+    inputs: _Shapes
+    outputs: _Shapes
+    nests: tuple[_Nest, ...]
 
 
-def _shapes(values: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(map(_wholes, values))
-
-
-def _access(buffer: Any, offset: Any, strides: Any) -> Access:
-    return Access(_whole(buffer), _whole(offset), _wholes(strides))
-
-
-def _step(function: Any, operands: Any, numbers: Any, place: Any) -> Step:
-    return Step(
-        str(function),
-        _wholes(operands),
-        tuple(map(float.fromhex, numbers)),
-        _access(*place) if place else None,
-    )
-
-
-def _nest(extents: Any, steps: Any, stores: Any) -> Nest:
+def _nest(extents: _Ints, steps: Sequence[_Step], stores: Sequence[Any]) -> Nest:
     return Nest(
-        _wholes(extents),
-        tuple(_step(*step) for step in steps),
-        tuple((_access(*place), _whole(register)) for *place, register in stores),
+        extents,
+        tuple(
+            Step(function, operands, tuple(map(float.fromhex, numbers)), _access(place))
+            for function, operands, numbers, place in steps
+        ),
+        tuple((Access(*place), register) for *place, register in stores),
     )
+
+
+def _access(place: Sequence[Any]) -> Access | None:
+    return Access(*place) if place else None
