@@ -174,6 +174,7 @@ def optimize(
     *,
     report: bool = False,
     output: str | os.PathLike[str] | None = None,
+    progress: Progress = _silent,
     **options: Any,
 ) -> Any:
     """Return a faster model that computes the same, or the original where none is found.
@@ -184,6 +185,7 @@ def optimize(
         report: return a :class:`Result` with the report instead of the bare model.
         output: path of the result; by default ``NAME.opt.onnx`` beside a model that is given by its
             path, and no file for a model in memory.
+        progress: called with a stage and a detail.
         options: fields of :class:`~eqsat_opt.pipeline.options.Options`; ``budget`` is short for
             ``budget_s``.
 
@@ -197,7 +199,7 @@ def optimize(
     if output is None and isinstance(model, (str, os.PathLike)):
         beside = default_output(model)
         output = beside if isinstance(model, str) else Path(beside)
-    result = run(model, chosen, output=output)
+    result = run(model, chosen, output=output, progress=progress)
     return result if report else result.model
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "Effort",
     "EnergyModel",
     "FixShape",
+    "Html",
     "InputShape",
     "Json",
     "Limit",
@@ -212,6 +213,16 @@ Json = Annotated[
         "--json",
         metavar="FILE",
         help="Write all numbers to a file; - is standard output, without tables.",
+        show_default=False,
+    ),
+]
+Html = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Also write a page for a browser, which loads nothing: times, both graphs, kernels, "
+        "rules.",
         show_default=False,
     ),
 ]

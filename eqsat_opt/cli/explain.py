@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.pages import check_page, write_explanation_page
 from eqsat_opt.cli.session import (
     check_writable,
     output_console,
@@ -76,6 +77,7 @@ def explain_model(
     custom_ops: a.CustomOps = None,
     backends: a.Backends = ORT,
     json: a.Json = None,
+    html: a.Html = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,
 ) -> None:
@@ -84,11 +86,14 @@ def explain_model(
         raise OptionError("--lines counts the rows of a stage; name one with --stage")
     if stage is not None and kernels:
         raise OptionError("--kernels does not belong to a stage; leave out --kernels or --stage")
+    if stage is not None and html is not None:
+        raise OptionError("--html is a page of the whole search; leave out --html or --stage")
     options = a.make_options(context)
     from eqsat_opt import api
 
     check_writable(json, api.files_of(model), noun="a file of the model")
-    a.keep_inputs((json,), target, energy_model)
+    a.keep_inputs((json, html), target, energy_model)
+    check_page(html, (json,), model)
     if stage is not None:
         _explain_stage(model, stage, options, lines=lines, json=json, quiet=quiet)
         return
@@ -96,6 +101,7 @@ def explain_model(
         explanation = api.explain(model, options, progress=progress)
     if json is not None:
         write_json(explanation.to_json(), json)
+    write_explanation_page(explanation, html)
     tables = not quiet and json != "-"
     if tables:
         console = output_console()

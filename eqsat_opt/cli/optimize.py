@@ -10,6 +10,7 @@ import typer
 
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.automation.thresholds import MinSpeedup, require_race, require_speedup
+from eqsat_opt.cli.pages import check_page, write_result_page
 from eqsat_opt.cli.session import (
     Session,
     check_writable,
@@ -126,6 +127,7 @@ def optimize_model(
         typer.Option("--dry-run", help="Do everything but write the result; --json still writes."),
     ] = False,
     json: a.Json = None,
+    html: a.Html = None,
     quiet: a.Quiet = False,
     verbose: a.Verbose = False,
     debug: a.Debug = False,
@@ -143,7 +145,8 @@ def optimize_model(
         _check_stream(json)
     written = tuple(one for one in (file, tuned, plan) if one is not None)
     check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
-    a.keep_inputs((json, *written), target, energy_model)
+    a.keep_inputs((json, html, *written), target, energy_model)
+    check_page(html, (*written, json), model)
     place = typer.get_binary_stream("stdout") if is_stream else file
     where = "standard output" if is_stream else file
     session = context.ensure_object(Session)
@@ -154,12 +157,12 @@ def optimize_model(
                 session.written = where
             shown(stage, detail)
 
-        report = api.run(
-            model, options, output=None if dry_run else place, progress=progress
-        ).report
+        result = api.run(model, options, output=None if dry_run else place, progress=progress)
+    report = result.report
     session.written = "" if dry_run else where
     if json is not None:
         write_json(report.to_json(), json)
+    write_result_page(result, html)
     if not quiet and json != "-":
         console = output_console(stderr=is_stream)
         console.print(report)

@@ -31,7 +31,7 @@ from eqsat_opt.select.proposal import Proposal
 __all__ = ["Result", "run_request"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The optimised model, or the original where nothing beat it.
 
@@ -45,8 +45,22 @@ class Result:
 
     model: Any
     report: Report
-    proposal: Proposal | None = field(default=None, repr=False, compare=False)
-    plan: Plan | None = field(default=None, repr=False, compare=False)
+    proposal: Proposal | None = field(default=None, compare=False)
+    plan: Plan | None = field(default=None, compare=False)
+
+    @property
+    def speedup(self) -> float:
+        """Time of the original over that of the result, both in default sessions."""
+        return self.report.speedup
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.report}>"
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and what changed, for a notebook."""
+        from eqsat_opt.pipeline.page.head import head_html
+
+        return head_html(self.report)
 
 
 def run_request(

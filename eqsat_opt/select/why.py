@@ -22,6 +22,7 @@ from eqsat_opt.extract.extraction import active_order
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.graph.plain_names import plain_kernel, plain_operator, plain_sizes
+from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.choosing.forms import ConvertedValue, Placed
 from eqsat_opt.select.choosing.pricing import PricedCandidates
@@ -90,6 +91,8 @@ class KernelUse:
         before, after: number of its runs in the original and in the result.
         time_us: price of one run, µs.
         source: the source of the price.
+        flops: floating point operations of one run.
+        bytes: bytes that one run reads and writes.
     """
 
     kernel: str
@@ -98,6 +101,8 @@ class KernelUse:
     after: int
     time_us: float
     source: Source
+    flops: float = 0.0
+    bytes: float = 0.0
 
 
 def rule_fates(
@@ -265,6 +270,8 @@ def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
                 after=after[offer],
                 time_us=price.time_us,
                 source=price.source,
+                flops=float(literal(offer.kernel.flops)),
+                bytes=float(literal(offer.kernel.bytes)),
             )
         )
     return tuple(sorted(uses, key=lambda u: (-max(u.before, u.after) * u.time_us, u.kernel, u.by)))
