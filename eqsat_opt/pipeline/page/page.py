@@ -54,9 +54,9 @@ class _Row:
 
     rule: str
     matches: int
-    made: int | None
     chosen: int
-    reason: str
+    made: int | None = None
+    reason: str = ""
 
 
 def require_pages() -> None:
@@ -205,14 +205,20 @@ def _kernels(uses: Sequence[KernelUse]) -> Iterator[Mapping[str, Any]]:
 def _rules(report: Report, fates: Sequence[RuleFate]) -> Iterator[_Row]:
     if fates:
         for fate in fates:
-            yield _Row(fate.rule, fate.matches, fate.made, fate.chosen, fate.reason)
+            yield _Row(
+                fate.rule,
+                fate.matches,
+                fate.chosen,
+                made=fate.made,
+                reason=fate.reason,
+            )
         return
     names = sorted(
         {*report.rules, *report.matches},
         key=lambda name: (-report.rules.get(name, 0), -report.matches.get(name, 0), name),
     )
     for name in names:
-        yield _Row(name, report.matches.get(name, 0), None, report.rules.get(name, 0), "")
+        yield _Row(name, report.matches.get(name, 0), report.rules.get(name, 0))
 
 
 def _settings(report: Report) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ HELD: dict[str, dict[str, str]] = {
         "cli/plan_plot.py": "analytic",
         "cost/analytic.py": "analytic",
         "cost/quotes.py": "analytic",
+        "pipeline/page/drawing.py": "analytic",
         "pipeline/plans.py": "analytic",
         "pipeline/targets.py": "analytic",
     },
