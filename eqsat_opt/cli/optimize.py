@@ -26,6 +26,8 @@ from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from eqsat_opt.pipeline.report.report import Report
 
 __all__ = ["optimize_model"]
@@ -165,12 +167,10 @@ def optimize_model(
     write_result_page(result, html)
     if not quiet and json != "-":
         console = output_console(stderr=is_stream)
-        console.print(report)
+        _print_report(console, report, verbose=verbose)
         for hint in report.hints[:1] if json is None else ():
-            console.print(f"hint: {hint.text(session.command)}", markup=False, soft_wrap=True)
-        for detail in report.details if verbose else ():
-            console.print(f"note: {detail}", style="yellow", markup=False)
-        console.print(_done_text(report, where, dry_run=dry_run), markup=False)
+            _print_row(console, "next", hint.text(session.command))
+        _print_row(console, "written", _done_text(report, where, dry_run=dry_run))
     else:
         print_warnings(report.warnings)
         print_advice(report.advice)
@@ -178,12 +178,36 @@ def optimize_model(
     require_speedup(report, min_speedup)
 
 
+def _print_report(console: Console, report: Report, *, verbose: bool) -> None:
+    from eqsat_opt.pipeline.report.summary import summary
+    from eqsat_opt.pipeline.report.tables import tables
+
+    for part in summary(report):
+        console.print(part)
+    if verbose:
+        for part in ("", *tables(report)):
+            console.print(part)
+    for warning in report.warnings:
+        console.print(f"warning: {warning}", style="bold red")
+    for note in (*report.notes, *(report.details if verbose else ())):
+        console.print(f"note: {note}", style="yellow")
+
+
+def _print_row(console: Console, title: str, text: str) -> None:
+    """Print a row that can be copied: only the terminal breaks it."""
+    from rich.text import Text
+
+    from eqsat_opt.pipeline.report.summary import TITLE_WIDTH
+
+    console.print(Text.assemble((f"{title:{TITLE_WIDTH}}", "dim"), f"  {text}"), soft_wrap=True)
+
+
 def _done_text(report: Report, where: str, *, dry_run: bool) -> str:
     """Return what became of the output, for the last line."""
     what = " (the original)" if report.winner == "original" else ""
     if dry_run:
-        return f"nothing is written: --dry-run; the result is for {where}{what}"
-    return f"{where} is left as it was" if report.is_in_place else f"written to {where}{what}"
+        return f"nothing, as --dry-run asks; the result is for {where}{what}"
+    return f"nothing: {where} is left as it was" if report.is_in_place else f"{where}{what}"
 
 
 def _check_dry(tuned: str | None, plan: str | None) -> None:

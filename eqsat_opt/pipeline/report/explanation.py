@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.common.text import count_text, plain_table, time_text
 from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.report.tables import search_grid
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -21,6 +22,9 @@ __all__ = ["Explanation"]
 
 _MOST_MISSES = 20
 """Most rows of near misses that a terminal shows."""
+
+_MOST_NODES = 3
+"""Most nodes of a rewrite that a terminal shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +66,7 @@ class Explanation:
 
         yield Text(self.report.model, style="bold")
         yield ""
-        yield self.report.search_grid()
+        yield search_grid(self.report)
         yield ""
         yield self.rule_table()
         yield ""
@@ -96,12 +100,18 @@ class Explanation:
         return table
 
     def rewrite_table(self) -> Table:
-        """Return a table of the nodes of the result that rules made."""
-        table = plain_table("new node", "operator", "reads", "by")
+        """Return a table of the nodes of the result that rules made, a row for all that are alike.
+
+        Nodes are alike if they have the same operator and the same rules made them.
+        """
+        alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for rewrite in self.rewrites:
-            _add(
-                table, rewrite.node, rewrite.op, ", ".join(rewrite.inputs), ", ".join(rewrite.rules)
-            )
+            alike.setdefault((rewrite.op, tuple(rewrite.rules)), []).append(rewrite.node)
+        table = plain_table("operator", "times", "by", "new nodes", right=slice(1, 2))
+        for (op, rules), nodes in alike.items():
+            more = ", …" if len(nodes) > _MOST_NODES else ""
+            shown = f"{', '.join(nodes[:_MOST_NODES])}{more}"
+            _add(table, op, count_text(len(nodes)), ", ".join(rules), shown)
         return table
 
     def kernel_table(self) -> Table:

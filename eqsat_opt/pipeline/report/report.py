@@ -5,32 +5,24 @@ It is long because a report is one record, each field of which is explained.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.common.text import (
-    amount_text,
-    change_text,
     count_text,
     counted,
-    entrant_text,
     percent_text,
-    plain_table,
-    quantity_text,
-    race_text,
-    sizes_text,
-    stage_text,
     time_text,
 )
-from eqsat_opt.cost.metrics import ENERGY, METRICS, TIME
+from eqsat_opt.cost.metrics import ENERGY, TIME
 from eqsat_opt.pipeline.report.forms import Planned, Tuned
 from eqsat_opt.pipeline.report.schema import REPORT_FORMAT
 from eqsat_opt.pipeline.report.values import Hint, Latency, OutputError
 from eqsat_opt.runtime.devices import HOST
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
+    pass
 
 __all__ = [
     "Report",
@@ -46,22 +38,8 @@ STATUS_TEXT = {
 }
 
 
-_ENDED = {
-    "saturated": "nothing is left to rewrite",
-    "algebra": "nothing is left to rewrite but the order of sums and products",
-}
-"""Reasons for the end of saturation other than limits."""
-
 _FAR = 2.0
 """Largest ratio of cost to bound that is shown."""
-
-_TITLES = {
-    **{name: metric.title for name, metric in METRICS.items()},
-    "critical_path_us": "predicted longest chain",
-    "simulated_us": "simulated on {streams} streams",
-    "critical_path": "predicted critical path",
-}
-"""Titles of totals by name, in the order of the table."""
 
 _SAME_COST = 1e-9
 """Relative difference of costs up to which they count as equal, as sums of prices are rounded."""
@@ -217,15 +195,23 @@ class Report:
             self.further_races
         )
         where += " on a busy machine" if self.race.get("is_busy") else ""
-        if self._by_time:
-            return f"{STATUS_TEXT[self.status]}: {self.speedup:.2f}x{where}"
+        if self.is_decided_by_time:
+            return f"{STATUS_TEXT[self.status]}: {self.speedup:.2f}x{where}{self._times}"
         speed = f"{self.speedup:.2f}x as fast{where}"
         if self.original_breaks:
             return f"a graph within the limits was found, {speed}"
-        if self.result_cost is not None and self._is_below(self.result_cost, self.original_cost):
+        if self.result_cost is not None and is_below(self.result_cost, self.original_cost):
             share = self.result_cost / self.original_cost
             return f"a cheaper graph was found: {share:.3f} of the predicted cost, {speed}"
         return f"the graph was simplified, at the same predicted cost, {speed}"
+
+    @property
+    def _times(self) -> str:
+        """The measured times of original and result, in brackets; empty without a race."""
+        if not {"original", "result"} <= self.latency.keys():
+            return ""
+        before, after = (time_text(self.latency[name].median_us) for name in ("original", "result"))
+        return f" ({before} → {after})"
 
     @property
     def advice(self) -> str:
@@ -243,20 +229,26 @@ class Report:
     def optimality(self) -> str:
         """The distance of the result from the cheapest graph in the e-graph, as predicted."""
         subject = "the original" if self.winner == "original" else "the result"
-        if not self._was_searched:
+        if not self.was_searched:
             return "no other graph was looked for"
         if self.result_cost is None:
             return "nothing predicts the cost of the earlier result"
-        if self._is_below(self.cost, self.result_cost):
+        if is_below(self.cost, self.result_cost):
             less = percent_text(1 - self.cost / self.result_cost)
             return f"the cheapest graph found would cost {less} less, but {self.passed_over}"
         if self.extraction_status == "optimal":
             which = "no graph within the limits" if self.limits else "no graph in the e-graph"
             return f"{which} is cheaper than {subject}: proven{self._reach}"
-        if self.lower_bound <= 0 or self.result_cost > _FAR * self.lower_bound:
+        if self.is_bound_loose:
             return f"how far {subject} is from the cheapest graph in the e-graph was not settled"
         excess = percent_text(self.result_cost / self.lower_bound - 1)
         return f"{subject} is at most {excess} above the cheapest graph in the e-graph"
+
+    @property
+    def is_bound_loose(self) -> bool:
+        """Whether the bound is so far below the cost of the result that it says nothing."""
+        cost = self.result_cost
+        return cost is None or self.lower_bound <= 0 or cost > _FAR * self.lower_bound
 
     @property
     def _reach(self) -> str:
@@ -285,18 +277,14 @@ class Report:
         return f"{inside} of {total} in the e-graph; {kinds} {verb} through ({share})"
 
     @property
-    def _was_searched(self) -> bool:
+    def was_searched(self) -> bool:
         """Whether loading left time for a search."""
         return self.stopped_by != "time" or self.enodes_loaded > 0
 
     @property
-    def _by_time(self) -> bool:
+    def is_decided_by_time(self) -> bool:
         """Whether the race decides; it cannot if the original breaks a limit."""
         return bool(self.objective.get(TIME)) and not self.original_breaks
-
-    @staticmethod
-    def _is_below(cost: float, other: float) -> bool:
-        return cost < other * (1 - _SAME_COST)
 
     @property
     def best_speedup(self) -> float:
@@ -384,164 +372,8 @@ class Report:
             "planned": None if self.planned is None else asdict(self.planned),
         }
 
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        """Yield tables for a terminal."""
-        from rich.text import Text
-
-        style = "green" if self.status == "improved" else "yellow"
-        headline = self.headline
-        if self.status == "improved":
-            headline += f" ({entrant_text(self.winner)})"
-        yield Text(f"{self.model}: {headline}", style=f"bold {style}")
-        if self.advice:
-            yield Text(self.advice, style="bold green")
-        yield ""
-        yield self.comparison_table()
-        yield ""
-        yield _grid([*self._search_facts(), *self._outcome_facts()])
-        for warning in self.warnings:
-            yield Text(f"warning: {warning}", style="bold red")
-        for note in self.notes:
-            yield Text(f"note: {note}", style="yellow")
-
-    def comparison_table(self) -> RenderableType:
-        """Return a table that compares original and result, a row for each number."""
-        table = plain_table("", "before", "after", "change", right=slice(1, None))
-        before, after = (sum(c.values()) for c in (self.operators_before, self.operators_after))
-        table.add_row(
-            "operators", count_text(before), count_text(after), change_text(before, after)
-        )
-        for name, title in _TITLES.items():
-            if name in self.metrics_before and name in self.metrics_after:
-                old, new = self.metrics_before[name], self.metrics_after[name]
-                if name == "critical_path" and new == self.metrics_after.get("critical_path_us"):
-                    continue  # it has a row in microseconds
-                texts = _metric_text(name, old), _metric_text(name, new)
-                table.add_row(title.format(streams=self.streams), *texts, change_text(old, new))
-        if {"original", "result"} <= self.latency.keys():
-            runs = (self.latency["original"], self.latency["result"])
-            gain = f"{self.speedup:.2f}x" if self.status == "improved" else ""
-            table.add_row(
-                "measured time", *(time_text(run.median_us) for run in runs), gain, style="bold"
-            )
-            table.add_row("  spread of sessions", *(f"{run.spread:.1%}" for run in runs), "")
-            energies = [run.energy_uj for run in runs if run.energy_uj is not None]
-            if len(energies) == len(runs):
-                title = f"measured energy ({self.race['meter']})"
-                values = (_metric_text(ENERGY, value) for value in energies)
-                table.add_row(title, *values, change_text(*energies))
-        if "session" in self.latency:
-            tuned, gain = self.latency["session"], f"{self.session_speedup:.2f}x"
-            table.add_row("  with session option", "", time_text(tuned.median_us), gain)
-        return table
-
-    def search_grid(self) -> RenderableType:
-        """Return a table of the e-graph and the extraction, without the stages after them."""
-        return _grid(self._search_facts())
-
-    def _search_facts(self) -> list[tuple[str, str]]:
-        if not self._was_searched:
-            return []
-        aim = [("objective", self.goal)] if self.goal != TIME else []
-        if self.limits:
-            kept = f"the original breaks one: {self.original_breaks}" * bool(self.original_breaks)
-            aim.append(("limits", "; ".join(filter(None, (", ".join(self.limits), kept)))))
-        return [
-            *aim,
-            (
-                "e-graph",
-                f"{count_text(self.enodes_loaded)} → {count_text(self.enodes)} e-nodes in "
-                f"{count_text(self.eclasses)} e-classes, {counted(self.iterations, 'iteration')}, "
-                + _ENDED.get(self.stopped_by, f"stopped by {self.stopped_by}"),
-            ),
-            *([("coverage", self.coverage)] if self.coverage else []),
-            ("predicted", f"{self._costs_text()}; {self.optimality}"),
-            *([("energy", self.energy)] if self.energy else []),
-            (
-                "kernels",
-                self._prices_text(),
-            ),
-        ]
-
-    def _prices_text(self) -> str:
-        """Describe the sources of prices, and how many prices are only bounds."""
-        recorded = self.prices.get("recorded", 0)
-        if self._is_here:
-            how, all_of_them = f"{count_text(self.kernels_measured)} measured now", "measured"
-        elif recorded:
-            how, all_of_them = f"{count_text(recorded)} recorded on {self.target}", "recorded"
-        else:
-            how, all_of_them = f"prices are analytic, by the profile of {self.target}", "of it"
-        if not self.kernels_unmeasured:
-            return f"{how}; all prices used here are {all_of_them}"
-        bounds, total = map(count_text, (self.kernels_unmeasured, sum(self.prices.values())))
-        return f"{how}; {bounds} of the {total} prices used here are only bounds"
-
-    @property
-    def _is_here(self) -> bool:
-        return self.target == HOST
-
-    def _costs_text(self) -> str:
-        """List the costs of result, cheapest graph found and original, each once."""
-        parts = []
-        if self.winner != "original" and self.result_cost is not None:
-            parts.append(f"result {self._cost(self.result_cost)}")
-        known = self.result_cost
-        if known is None or self._is_below(self.cost, known):
-            parts.append(f"cheapest found {self._cost(self.cost)}")
-        return ", ".join([*parts, f"original {self._cost(self.original_cost)}"])
-
-    def _outcome_facts(self) -> list[tuple[str, str]]:
-        facts = [("sizes", text)] if (text := sizes_text(self.sizes)) else []
-        if self.rules:
-            facts.append(
-                ("rules", ", ".join(f"{name} ×{count}" for name, count in self.rules.items()))
-            )
-        changes = _operator_changes(self)
-        if changes:
-            facts.append(("changed", changes))
-        if self.errors:
-            facts.append(("outputs", f"agree: {self._errors_text()}"))
-        race = race_text(self.race, decides=self._by_time)
-        if race:
-            facts.append(("race", f"{race}; {counted(self.threads, 'thread')}"))
-        for number, further in enumerate(self.further_races, start=2):
-            facts.append((f"race {number}", race_text(further, decides=self._by_time)))
-        if self.tuned is not None:
-            facts.append(("tuned", self.tuned.text))
-        if self.planned is not None:
-            facts.append(("plan", self.planned.text))
-        total = sum(self.stages_s.values())
-        shown = {stage_text(n): s for n, s in self.stages_s.items() if s >= 0.005}
-        stages = ", ".join(f"{name} {s:.2f}" for name, s in shown.items())
-        facts.append(("seconds", f"{total:.2f}: {stages}" if stages else f"{total:.2f}"))
-        return facts
-
-    def _errors_text(self) -> str:
-        worst = max(self.errors, key=lambda one: (one.max_rel, one.max_abs))
-        if worst.max_rel:
-            return (
-                f"a difference of {worst.max_abs:.1e}; {worst.max_rel:.1e} beyond rounding, where "
-                f"{worst.tolerance:.1e} is allowed"
-            )
-        if self.max_abs_error:
-            return f"a difference of {self.max_abs_error:.1e}, all of it rounding"
-        return "no difference"
-
-    def _cost(self, value: float) -> str:
-        return _metric_text(self.goal, value) if self.goal in METRICS else f"{value:.6g}"
-
     def __str__(self) -> str:
         return f"{self.model}: {self.headline}"
-
-
-def _metric_text(name: str, value: float) -> str:
-    """Format a total in the unit of its metric."""
-    if name.endswith("_us"):
-        return amount_text(value, METRICS[TIME].unit)
-    return amount_text(value, METRICS[name].unit) if name in METRICS else quantity_text(value)
 
 
 def vars_of(value: Any) -> dict[str, Any]:
@@ -549,21 +381,6 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def _grid(facts: Sequence[tuple[str, str]]) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    for title, text in facts:
-        grid.add_row(title, Text(text))
-    return grid
-
-
-def _operator_changes(report: Report) -> str:
-    parts = []
-    for name in sorted({*report.operators_before, *report.operators_after}):
-        before, after = report.operators_before.get(name, 0), report.operators_after.get(name, 0)
-        if before != after:
-            parts.append(f"{name} {before} → {after}")
-    return ", ".join(parts)
+def is_below(cost: float, other: float) -> bool:
+    """Return whether a cost is below another one by more than the rounding of sums."""
+    return cost < other * (1 - _SAME_COST)

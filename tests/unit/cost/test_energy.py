@@ -245,7 +245,7 @@ def test_the_objective_by_a_meter(
 ) -> None:
     command = "optimize zoo:weight_chain@tiny -o x.onnx --objective energy --json x.json"
     # Bounds of energy are enough here: nothing is measured but in the race.
-    quick = ["--threads", "1", "--effort", "quick", "--budget", "20"]
+    quick = ["--threads", "1", "--effort", "quick", "--budget", "20", "-v"]
     assert main([*command.split(), *quick]) == 0
     text = capsys.readouterr().out
     assert "measured by RAPL of 1 processor package" in text
@@ -288,7 +288,7 @@ def test_the_objective_by_a_model(
     command = "zoo:weight_chain@tiny --objective energy --energy-model model.json --threads 1"
     arguments = [*command.split(), "--effort", "quick", "--budget", "20"]
     told = "estimated, from bench of 3 May"
-    assert main(["optimize", *arguments, "-o", "x.onnx", "--json", "x.json"]) == 0
+    assert main(["optimize", *arguments, "-v", "-o", "x.onnx", "--json", "x.json"]) == 0
     text = capsys.readouterr().out
     assert text.count(told) == 2  # in the headline, and beside the figures
     assert json.loads((folder / "x.json").read_text())["energy"] == told

@@ -61,7 +61,7 @@ def test_standard_output_takes_the_model_alone(
     assert main(["optimize", "m.onnx", "-o", "-", *QUICK, *quiet]) == 0
     captured = capfdbinary.readouterr()
     assert operators(captured.out) == ["Relu", "MatMul"]
-    assert (b"written to standard output" in captured.err) is not bool(quiet)
+    assert (b"written   standard output" in captured.err) is not bool(quiet)
     assert os.listdir(folder) == before
 
 

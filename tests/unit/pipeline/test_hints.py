@@ -141,7 +141,7 @@ def test_one_line_is_printed_and_none_where_no_tables_are(
     line = ["optimize", given, "-o", str(tmp_path / "made.onnx"), "--no-race", "--no-measure"]
     line += ["--store", "", "--threads", "1", "--budget", "600"]
     assert run_line(line) == 0
-    (told,) = (text for text in capsys.readouterr().out.splitlines() if text.startswith("hint: "))
+    (told,) = (text for text in capsys.readouterr().out.splitlines() if text.startswith("next "))
     command = told[told.index("eqsat-opt ") :]
     assert run_line([*shlex.split(command)[1:], "-q"]) == 0
     assert "hint" not in "".join(capsys.readouterr())

@@ -12,6 +12,8 @@ import pytest
 from rich.console import Console
 
 from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.report.summary import summary, summary_rows
+from eqsat_opt.pipeline.report.tables import tables
 from eqsat_opt.pipeline.report.values import Latency, OutputError
 
 TIME = {"time_us": 1.0}
@@ -72,7 +74,8 @@ OPTION = {"graph_optimization_level": "basic"}
 def printed(report: Report) -> str:
     console = Console(width=300, no_color=True)
     with console.capture() as capture:
-        console.print(report)
+        for part in (*summary(report), "", *tables(report)):
+            console.print(part)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
@@ -172,13 +175,63 @@ def test_what_is_proven_is_a_fact_of_the_numbers() -> None:
             assert float(found[1]) == pytest.approx(excess, abs=0.05)
 
 
+def test_a_summary_is_short_and_plain() -> None:
+    more: dict[str, Any] = {
+        "operators_passing": {"Loop": 2},
+        "operators_inside": 12,
+        "passing_share": 0.25,
+        "limits": ("memory_bytes<=1e6",),
+        "errors": (OutputError("y", 1e-6, 0.0, 1e-3),),
+        "sizes": ({"given": {"n": 2}, "assumed": {"m": 7}, "data": {}},),
+    }
+    full = [replace(report, **more) for report in OUTCOMES]
+    for report in (*OUTCOMES, *full):
+        rows = summary_rows(report)
+        assert len(rows) <= 8, rows
+        text = " ".join(words for _, words in rows)
+        assert not re.search("e-graph|e-class|e-node|saturat|extract|kernel|prun", text), text
+        assert "  " not in text
+        if report.winner == "original":
+            assert not {"changed", "rewrites"} & dict(rows).keys()
+
+
+def test_a_summary_names_three_rewrites() -> None:
+    rules = {"a/b": 1, "c/d": 9, "e/f": 3, "g/h": 2, "i/j": 1}
+    rows = dict(summary_rows(replace(REPORT, rules=rules)))
+    assert rows["rewrites"] == "c/d ×9, e/f ×3, g/h ×2, 2 more"
+    assert "none" in dict(summary_rows(replace(REPORT, rules={}, winner="clean")))["rewrites"]
+
+
+def test_a_summary_says_what_stayed_and_where() -> None:
+    report = replace(
+        REPORT,
+        operators_inside=12,
+        operators_passing={"Loop": 2},
+        passing_share=0.25,
+        sizes=({"given": {}, "assumed": {"n": 7}, "data": {}},),
+        metrics_before={"time_us": 1e3, "flops": 2e9, "weight_bytes": 4e6},
+        metrics_after={"time_us": 8e2, "flops": 1e9, "weight_bytes": 4e6},
+    )
+    rows = dict(summary_rows(report))
+    assert (
+        rows["kept"]
+        == "2 of 14 operators as they were: no rule is about Loop ×2, 25.0% of the time"
+    )
+    assert rows["changed"] == "4 → 2 operators, 2 GFLOP → 1 GFLOP"
+    assert "n=7 (assumed; --input-shape gives others)" in rows["measured"]
+
+
 def test_the_text_of_a_win() -> None:
     report = replace(REPORT, session_speedup=1.5, session_options=OPTION)
     assert (
         printed(report)
         == """\
-model.onnx: a faster model was found: 1.25x (best)
+model.onnx: a faster model was found: 1.25x (1.02 ms → 820 µs)
 1.50x with graph optimisation level basic: eqsat_opt.session('model.opt.onnx') opens it so
+changed   4 → 2 operators
+rewrites  matmul/assoc ×1
+measured  in turns with the original, 2 threads
+room      none of the equal graphs that were found costs less: proven
 
                        before   after  change
 operators                   4       2  -50.0%
@@ -222,7 +275,12 @@ def test_the_text_of_a_race_that_the_original_won() -> None:
         race={**race_json(best=lost, previous={"ratio": 1.2}), "is_open": True},
     )
     text = printed(report)
-    assert text.startswith("model.onnx: no improvement found: the original is kept\n\n")
+    assert text.startswith(
+        "model.onnx: no improvement found: the original is kept\n"
+        "measured  in turns with the original, 2 threads; best took 0.940 of its time, where less "
+        "than 0.952 is more than noise\n"
+        "room      a graph was found that promises 20.0% less, but it did not win the race\n\n"
+    )
     assert (
         "predicted  cheapest found 800 µs, original 1 ms; "
         "the cheapest graph found would cost 20.0% less, but it did not win the race\n"
@@ -255,9 +313,12 @@ def test_a_bound_that_tells_nothing_is_not_dressed_up() -> None:
 
 def test_the_headline_says_under_which_circumstances() -> None:
     busy = replace(REPORT, race={**REPORT.race, "is_busy": True})
-    assert busy.headline == "a faster model was found: 1.25x on a busy machine"
+    assert busy.headline == "a faster model was found: 1.25x on a busy machine (1.02 ms → 820 µs)"
     twice = replace(REPORT, further_races=(REPORT.race,))
-    assert twice.headline == "a faster model was found: 1.25x or more at 2 sets of sizes"
+    assert (
+        twice.headline
+        == "a faster model was found: 1.25x or more at 2 sets of sizes (1.02 ms → 820 µs)"
+    )
 
 
 def test_json_holds_both_numbers() -> None:

@@ -298,7 +298,7 @@ def test_an_option_is_recorded_and_advised(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("no model is faster in a default session, but a session option helps")
     assert "x with graph optimisation level basic: " in lines[1]
-    assert lines[-1] == f"{output} is left as it was"
+    assert lines[-1] == f"written   nothing: {output} is left as it was"
 
 
 def test_an_original_that_gains_by_an_option_stays_and_says_so(rig: Rig, output: Path) -> None:
