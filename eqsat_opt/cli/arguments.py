@@ -46,10 +46,16 @@ __all__ = [
     "keep_inputs",
     "make_options",
     "parse_shapes",
+    "require_file",
     "show_help",
 ]
 
-_FIELDS = {"limit": "limits", "budget": "budget_s", "deadline": "deadline_s"}
+_FIELDS = {
+    "limit": "limits",
+    "budget": "budget_s",
+    "deadline": "deadline_s",
+    "save_decisions": "decisions",
+}
 """Fields of `Options` by the name of the command-line option, where the names differ."""
 
 Model = Annotated[
@@ -260,6 +266,23 @@ def keep_inputs(written: Iterable[str | None], *read: str | None) -> None:
             raise OptionError(f"{path} is what is read; give another name")
 
 
+def require_file(option: str, path: str, *others: str | None) -> None:
+    """Refuse standard output, or a file that is written already, where a file of its own belongs.
+
+    Args:
+        option: option that names the file.
+        path: the file.
+        others: other files to write; ``None`` and ``-`` are no files.
+
+    Raises:
+        OptionError: the path is no file of its own.
+    """
+    if path == "-":
+        raise OptionError(f"{option} needs a file; give it a name")
+    if any(same_file(path, one) for one in others if one not in (None, "-")):
+        raise OptionError(f"{path} is written already; give {option} another name")
+
+
 def make_options(context: typer.Context) -> Options:
     """Return options from the values of a command line; options that it lacks keep their defaults.
 
@@ -270,7 +293,7 @@ def make_options(context: typer.Context) -> Options:
     for name in ("limits", "custom_ops"):
         given[name] = given.get(name) or ()
     for negated, name in (("no_measure", "measure"), ("no_race", "race")):
-        given[name] = False if given.get(negated) else None
+        given.setdefault(name, False if given.get(negated) else None)
     given["shapes"] = parse_shapes(given.pop("input_shape", None) or ())
     given["fixed"] = _parse_fixed(given.pop("fix_shape", None) or ())
     for name in ("backends", "runtimes"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.automation.decisions import Race, Replay, SaveDecisions
 from eqsat_opt.cli.automation.thresholds import MinSpeedup, require_race, require_speedup
 from eqsat_opt.cli.pages import check_page, write_result_page
 from eqsat_opt.cli.session import (
@@ -72,10 +73,7 @@ def optimize_model(
             "dropping it with a warning.",
         ),
     ] = False,
-    no_race: Annotated[
-        bool,
-        typer.Option("--no-race", help="Do not run original and candidates against each other."),
-    ] = False,
+    race: Race = None,
     no_measure: a.NoMeasure = False,
     alternatives: a.Alternatives = None,
     deadline: a.Deadline = Options.deadline_s,
@@ -123,6 +121,8 @@ def optimize_model(
         ),
     ] = Options.max_error,
     streams: a.Streams = Options.streams,
+    save_decisions: SaveDecisions = None,
+    replay: Replay = None,
     min_speedup: MinSpeedup = None,
     dry_run: Annotated[
         bool,
@@ -140,15 +140,17 @@ def optimize_model(
 
     require_race(min_speedup, options)
     if dry_run:
-        _check_dry(tuned, plan)
+        _check_dry(tuned, plan, save_decisions)
     file = api.default_output(model) if output is None else output
     is_stream = file == "-" and not dry_run
     if is_stream:
         _check_stream(json)
-    written = tuple(one for one in (file, tuned, plan) if one is not None)
+    written = tuple(one for one in (file, tuned, plan, save_decisions) if one is not None)
     check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
-    a.keep_inputs((json, html, *written), target, energy_model)
+    a.keep_inputs((json, html, *written), target, energy_model, replay)
     check_page(html, (*written, json), model)
+    if save_decisions is not None:
+        a.require_file("--save-decisions", save_decisions, file, tuned, plan, html, json)
     place = typer.get_binary_stream("stdout") if is_stream else file
     where = "standard output" if is_stream else file
     session = context.ensure_object(Session)
@@ -210,13 +212,14 @@ def _done_text(report: Report, where: str, *, dry_run: bool) -> str:
     return f"nothing: {where} is left as it was" if report.is_in_place else f"{where}{what}"
 
 
-def _check_dry(tuned: str | None, plan: str | None) -> None:
+def _check_dry(tuned: str | None, plan: str | None, decisions: str | None) -> None:
     """Check that no file is asked for but that of the JSON.
 
     Raises:
         OptionError: a form of the result is made only by writing it.
     """
-    for option, file in (("--tuned", tuned), ("--plan", plan)):
+    asked = {"--tuned": tuned, "--plan": plan, "--save-decisions": decisions}
+    for option, file in asked.items():
         if file is not None:
             raise OptionError(
                 f"--dry-run writes nothing, and {option} {file} asks for a file; "

@@ -7,7 +7,7 @@ is no time, stays unchanged. The check and the race of the whole model judge all
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir
 
@@ -16,14 +16,17 @@ from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.ir.passes.new_bodies import bodies_in, with_new_bodies
 from eqsat_opt.ir.values.dims import evaluate_dim
 from eqsat_opt.ir.values.types import StaticType, TensorType
+from eqsat_opt.pipeline.decisions.document import Edit
 
 __all__ = ["Bodies", "Improve", "with_better_bodies"]
 
+Place = tuple[int, str]
 Shapes = Mapping[str, tuple[int, ...]]
 
-Improve = Callable[[onnx_ir.Model, str, Shapes, Deadline], onnx_ir.Model | None]
-"""A function that returns a better model of the same interface, or ``None``; its arguments are a
-model, its name, shapes of inputs whose sizes are known, and the deadline."""
+Improve = Callable[[onnx_ir.Model, str, Shapes, Deadline], tuple[onnx_ir.Model, Edit | None] | None]
+"""A function that returns a better model of the same interface and its edit if decisions are asked
+for, or ``None``; its arguments are a model, its name, shapes of inputs whose sizes are known, and
+the deadline."""
 
 _FEWEST = 3
 """Least number of known operators in a body; in a smaller one there is nothing to find."""
@@ -44,11 +47,13 @@ class Bodies:
         graph: the graph with better bodies.
         better: names of the bodies that were replaced.
         late: names of the bodies for which there was no time.
+        edits: how the new bodies are made, by the number of their node and the attribute.
     """
 
     graph: Graph
     better: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
+    edits: Mapping[Place, Edit | None] = field(default_factory=dict)
 
 
 def with_better_bodies(
@@ -76,6 +81,7 @@ def with_better_bodies(
         if sum(node.op != OPAQUE for node in body.nodes) >= _FEWEST
     }
     models: dict[tuple[int, str], onnx_ir.Model] = {}
+    edits: dict[Place, Edit | None] = {}
     better, late = [], []
     rest = len(graph.nodes) + sum(weights.values())
     for place, weight in sorted(weights.items(), key=lambda item: -item[1]):
@@ -90,10 +96,10 @@ def with_better_bodies(
             continue
         found = improve(bodies[place].model, name, _shapes(bodies[place], given), own)
         if found is not None:
-            models[place] = found
+            models[place], edits[place] = found
             better.append(name)
     changed = with_new_bodies(graph, models) if models else graph
-    return Bodies(changed, tuple(better), tuple(late))
+    return Bodies(changed, tuple(better), tuple(late), edits)
 
 
 def _shapes(body: Graph, given: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -22,12 +22,13 @@ from eqsat_opt.errors import EqsatError, OptionError
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.plain_names import axis_name
-from eqsat_opt.ir.onnx.files.content import constant_bytes
+from eqsat_opt.ir.onnx.files.content import constant_bytes, content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
-from eqsat_opt.ir.passes.body_flops import body_flops
 from eqsat_opt.ir.passes.coverage import Coverage, coverage_of
 from eqsat_opt.ir.passes.storage_form import unfolded
 from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
+from eqsat_opt.pipeline.decisions.document import Edit
+from eqsat_opt.pipeline.decisions.making import NO_DECISIONS, edit_of, with_advice
 from eqsat_opt.pipeline.destination import Destination
 from eqsat_opt.pipeline.imported import import_graph
 from eqsat_opt.pipeline.inner_models import Bodies, with_better_bodies
@@ -43,7 +44,7 @@ from eqsat_opt.pipeline.notes import (
 from eqsat_opt.pipeline.objective import is_measured
 from eqsat_opt.pipeline.prices import CALIBRATION, target_pricer
 from eqsat_opt.pipeline.report import report_of, store_warning, unsearched_report
-from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.report.numbers import with_body_flops
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Stages
 from eqsat_opt.pipeline.terms import (
@@ -60,7 +61,6 @@ from eqsat_opt.racing.finding import Found, Job, find_candidates
 from eqsat_opt.racing.opaque_share import time_share
 from eqsat_opt.racing.verdict import Verdict, unraced
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
-from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.staging import Staging
@@ -246,10 +246,19 @@ def _optimised(
             terms = replace(terms, by_cost=True)
             job = replace(job, terms=terms)
         stages.seconds.update(found.stages_s)
-        origin = cache(lambda: origin_of(model, request.rules, class_of(request)))
+        origin = cache(lambda: origin_of(content_digest(model), request.rules, class_of(request)))
         joined = faults.contain(
             "previous",
-            partial(_joined, job, found, destination, model, origin=origin, stages=stages),
+            partial(
+                _joined,
+                job,
+                found,
+                # The decisions of an earlier result are not known.
+                destination if request.decisions is None else None,
+                model,
+                origin=origin,
+                stages=stages,
+            ),
             "the earlier result does not take part",
         ) or Joined(found)
         clear()  # memory that the sandbox holds would disturb the race
@@ -274,6 +283,14 @@ def _optimised(
             )
             if record is not None:
                 chosen.metadata_props[RECORD] = record
+    edit = None
+    if request.decisions is not None and verdict.winner != ORIGINAL:
+        edits = bodies.edits if job.clean is clean else {}
+        made_by = partial(edit_of, job.clean, edits, least_weights=search.counts_weights)
+        edit = faults.contain(
+            "decisions", lambda: made_by(found.entrants[verdict.winner]), NO_DECISIONS,
+            also=(EqsatError,),
+        )  # fmt: skip
     report = report_of(
         name,
         joined.found,
@@ -286,7 +303,7 @@ def _optimised(
         coverage=coverage,
         passing_share=share,
     )
-    report = _with_body_flops(
+    report = with_body_flops(
         report,
         imported,
         found.entrants.get(verdict.winner, imported),
@@ -322,6 +339,8 @@ def _optimised(
         graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
         bulk_s=bulk_s,
         sound=tuple(found.entrants[name] for name in found.sound),
+        verdict=verdict,
+        edit=edit,
     )
 
 
@@ -343,7 +362,7 @@ def _with_bodies(
 
     def improve(
         model: onnx_ir.Model, name: str, shapes: Mapping[str, tuple[int, ...]], deadline: Deadline
-    ) -> onnx_ir.Model | None:
+    ) -> tuple[onnx_ir.Model, Edit | None] | None:
         inner = replace(request, shape_sets=(shapes,), tuned=None, plan=None, strict=False)
         stages = Stages(_silent)
         outcome = faults.contain(
@@ -352,36 +371,12 @@ def _with_bodies(
             _BODIES_STAY,
             also=(EqsatError,),
         )
-        return None if outcome is None else outcome.model
+        if outcome is None or outcome.model is None:
+            return None
+        return outcome.model, outcome.edit
 
     return with_better_bodies(graph, improve, sizes.given, deadline, exact=request.exact)
 
-
-def _with_body_flops(
-    report: Report, before: Graph, after: Graph, sizes: Sizes, faults: Faults
-) -> Report:
-    """Return the report with the FLOPs of bodies added to those of the graph around them."""
-
-    def with_bodies(metrics: Mapping[str, float], graph: Graph) -> dict[str, float]:
-        if _FLOPS not in metrics:
-            return dict(metrics)
-        return {**metrics, _FLOPS: metrics[_FLOPS] + body_flops(graph, sizes.all)}
-
-    counted = faults.contain(
-        "report",
-        lambda: replace(
-            report,
-            metrics_before=with_bodies(report.metrics_before, before),
-            metrics_after=with_bodies(report.metrics_after, after),
-        ),
-        "what bodies compute is not counted",
-        also=(EqsatError,),
-    )
-    return counted or report
-
-
-_FLOPS = "flops"
-"""The metric that is also counted in bodies."""
 
 _BODIES_STAY = "bodies of operators stay as they came"
 
@@ -478,7 +473,5 @@ def _with_settings(original: onnx_ir.Model, found: Found, verdict: Verdict) -> o
     """
     chosen = None if verdict.winner == ORIGINAL else found.exported[verdict.winner]
     if verdict.level:
-        chosen = original.clone() if chosen is None else chosen
-        properties = chosen.metadata_props
-        properties[ORT_CONFIG] = with_level(verdict.level, properties.get(ORT_CONFIG, ""))
+        chosen = with_advice(original.clone() if chosen is None else chosen, verdict.level)
     return chosen

@@ -237,6 +237,10 @@ class Options:
             libraries may round the factors of products and convolutions; ``fp16``, in which the
             result computes in float16 wherever it can, between inputs and outputs of the same
             types. Results and plans of different precisions never compete.
+        decisions: file for the decisions of the run, from which ``replay`` makes the same result
+            again; ``None`` writes none. An earlier result in the place of the output takes no part.
+        replay: file of such decisions: the result is made of the model by them, without search or
+            measurement. It is neither checked nor raced unless ``check`` or ``race`` ask for it.
 
     Raises:
         OptionError: a value has the wrong type or no meaning. Numbers of NumPy are numbers.
@@ -272,13 +276,18 @@ class Options:
     energy_model: str | None = None
     streams: int = 1
     precision: str = Precision.STRICT
+    decisions: str | None = None
+    replay: str | None = None
 
     def __post_init__(self) -> None:
         if _text("effort", self.effort) not in _EFFORTS:
             raise OptionError(f"unknown effort {self.effort!r}; choose from {', '.join(_EFFORTS)}")
+        defaults = _EFFORTS[self.effort]
+        if self.replay is not None:
+            defaults = replace(defaults, measure=False, check=0, race=False, alternatives=0)
         for each in fields(_Defaults):
             if getattr(self, each.name) is None:
-                value = getattr(_EFFORTS[self.effort], each.name)
+                value = getattr(defaults, each.name)
                 object.__setattr__(self, each.name, value)
         for option in fields(self):
             if (convert := _KINDS.get(str(option.type))) is not None:
@@ -305,6 +314,11 @@ class Options:
                 f"the tuned form is for this machine, and the target is {self.target}; leave out "
                 "one of them"
             )
+        for name in ("decisions", "tuned", "plan") if self.replay is not None else ():
+            if getattr(self, name) is not None:
+                raise OptionError(
+                    f"a replay makes the portable result and no {name}; leave out one of them"
+                )
         if not 0 < self.budget_s < math.inf:
             raise OptionError(
                 f"the budget is {self.budget_s:g} s; give a positive number of seconds"

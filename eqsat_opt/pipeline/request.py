@@ -67,6 +67,8 @@ class Request:
         max_error: bound on the error of the tuned form and of plans, relative to the maximum of an
             output.
         streams: number of streams on which kernels could run concurrently.
+        decisions: file for the decisions of the run; ``None`` writes none.
+        replay: file of decisions by which the result is made; ``None`` for a search.
     """
 
     objective: AnyObjective
@@ -99,6 +101,8 @@ class Request:
     runtimes: tuple[str, ...] | None
     max_error: float
     streams: int
+    decisions: str | None
+    replay: str | None
 
     @property
     def is_here(self) -> bool:
@@ -179,6 +183,8 @@ def request_of(options: Options, *, searches: bool = True) -> Request:
         runtimes=None if options.runtimes is None else tuple(options.runtimes),
         max_error=options.max_error,
         streams=options.streams,
+        decisions=options.decisions,
+        replay=options.replay,
     )
 
 

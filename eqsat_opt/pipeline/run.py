@@ -12,10 +12,15 @@ import onnx_ir
 
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.faults import Faults
-from eqsat_opt.errors import EqsatError, PlanError
+from eqsat_opt.common.paths import obstacle
+from eqsat_opt.errors import EqsatError, OptionError, PlanError
 from eqsat_opt.ir.onnx.exporter import to_same_type
+from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.fixed_sizes import fixed_model
+from eqsat_opt.pipeline.decisions.document import write_decisions
+from eqsat_opt.pipeline.decisions.making import NO_DECISIONS, decisions_of
+from eqsat_opt.pipeline.decisions.replaying import replayed
 from eqsat_opt.pipeline.destination import Destination, Output
 from eqsat_opt.pipeline.optimise import AnyModel, optimise
 from eqsat_opt.pipeline.report import find_hints
@@ -23,6 +28,7 @@ from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import Hint
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Stages
+from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.runtime.backends.ort.session import require_custom_ops
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.plan.plan import Plan
@@ -122,14 +128,16 @@ def run_request(
         deadline = deadline.share(PLAN_SHARE)
     share = deadline if tuned is None else deadline.share(PORTABLE_SHARE)
     faults = Faults(is_strict=request.strict)
-    outcome = optimise(
+    if request.decisions is not None and (why := obstacle(request.decisions)):
+        raise OptionError(why)
+    search = partial(optimise, tuned=tuned) if request.replay is None else replayed
+    outcome = search(
         given,
         name,
         request,
         stages,
         deadline=share,
         destination=destination,
-        tuned=tuned,
         faults=faults,
     )
     report, chosen = outcome.report, outcome.model
@@ -150,6 +158,8 @@ def run_request(
         result = to_same_type(chosen, form)
     elif isinstance(form, (onnx.ModelProto, onnx_ir.Model)):
         result = to_same_type(outcome.loaded, form) if request.fixed else form
+    if request.decisions is not None:
+        report = _with_decisions(report, outcome, request, stages)
     if tuned is not None:
         report = with_tuned(
             report,
@@ -184,6 +194,30 @@ def run_request(
     late = [text for text in faults.warnings if text not in report.warnings]
     report = replace(report, warnings=(*report.warnings, *late))
     return Result(result, report, outcome.proposal, plan)
+
+
+def _with_decisions(report: Report, outcome: Outcome, request: Request, stages: Stages) -> Report:
+    """Write the decisions of a run, and return the report with a note on them.
+
+    Raises:
+        StageError: the file cannot be written; the result is.
+    """
+    path, verdict = request.decisions, outcome.verdict
+    assert path is not None
+    if verdict is None or (outcome.edit is None and verdict.winner != ORIGINAL):
+        note = f"{NO_DECISIONS}, as nothing was decided"
+        return replace(report, notes=(*report.notes, note) if verdict is None else report.notes)
+    chosen = outcome.loaded if outcome.model is None else outcome.model
+    with stages("decisions"):
+        content = content_digest(outcome.loaded)
+        decided = decisions_of(chosen, verdict, outcome.edit, request, content)
+        write_decisions(decided, path)
+    note = f"decisions are in {path}, from which --replay makes the result again"
+    return replace(
+        report,
+        stages_s={**report.stages_s, "decisions": round(stages.seconds["decisions"], 4)},
+        details=(*report.details, note),
+    )
 
 
 def _hints(report: Report, outcome: Outcome, request: Request) -> tuple[Hint, ...]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import onnx_ir
 
 from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.pipeline.decisions.document import Edit
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.racing.finding import Job
+from eqsat_opt.racing.verdict import Verdict
 from eqsat_opt.select.proposal import Proposal
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ class Outcome:
             search.
         bulk_s: seconds of one pass over all weights.
         sound: all graphs that may replace the original, the cheapest first.
+        verdict: the verdict on the result; ``None`` where there was no search.
+        edit: how the new model is made of the original, where the user asks for decisions.
     """
 
     loaded: onnx_ir.Model
@@ -78,3 +82,5 @@ class Outcome:
     graph: Graph | None = None
     bulk_s: float = 0.0
     sound: tuple[Graph, ...] = ()
+    verdict: Verdict | None = None
+    edit: Edit | None = None

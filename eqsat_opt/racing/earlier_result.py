@@ -40,6 +40,7 @@ __all__ = [
     "join_previous",
     "origin_of",
     "record_of",
+    "rule_lines",
 ]
 
 RECORD = "eqsat_opt"
@@ -157,10 +158,20 @@ def join_previous(
     return Joined(found, previous, name)
 
 
-def origin_of(model: onnx_ir.Model, rules: Iterable[Rule], numerics: str) -> str:
-    """Return a digest of all that decides on possible results: model, rules and numerics class."""
-    books = sorted(f"{rule.name} {rule.numerics.name} {rule}" for rule in rules)
-    parts = [content_digest(model), numerics, *books]
+def rule_lines(rules: Iterable[Rule]) -> list[str]:
+    """Return a line for each rule with all that it says, in the order of their names."""
+    return sorted(f"{rule.name} {rule.numerics.name} {rule}" for rule in rules)
+
+
+def origin_of(content: str, rules: Iterable[Rule], numerics: str) -> str:
+    """Return a digest of all that decides on possible results.
+
+    Args:
+        content: digest of the model.
+        rules: rules that may be applied.
+        numerics: class of differences that are allowed.
+    """
+    parts = [content, numerics, *rule_lines(rules)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 

@@ -1,3 +1,3 @@
-"""Options and commands for runs that no person watches: thresholds, and the schema of the JSON."""
+"""Options and commands for runs that no person watches: thresholds, decisions, a JSON Schema."""
 
 __all__: list[str] = []

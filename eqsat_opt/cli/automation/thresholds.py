@@ -43,7 +43,9 @@ def require_race(least: float | None, options: Options) -> None:
             "of them out"
         )
     if not options.race:
-        raise OptionError("--min-speedup is about a race; leave out --no-race")
+        raise OptionError(
+            "--min-speedup is about a race; leave out --no-race, or add --race to a replay"
+        )
 
 
 def require_speedup(report: Report, least: float | None) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir
 
+from eqsat_opt.common.faults import Faults
 from eqsat_opt.cost.metrics import METRICS
 from eqsat_opt.cost.quotes import AnyPricer
+from eqsat_opt.errors import EqsatError
 from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.extract.spec import limit_texts, objective_text
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.plain_names import plain_operator
 from eqsat_opt.ir.onnx.files.content import operator_counts
+from eqsat_opt.ir.passes.body_flops import body_flops
 from eqsat_opt.ir.passes.coverage import Coverage
+from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import Latency, OutputError
 from eqsat_opt.pipeline.request import Request
@@ -22,11 +27,20 @@ from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
 from eqsat_opt.racing.entrants import BEST, ORIGINAL, metrics_of
 from eqsat_opt.racing.examination import Decision, Examination
 from eqsat_opt.racing.finding import Found
+from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.runtime.processor import crowd
 from eqsat_opt.select import rules_used
 from eqsat_opt.validation.compare import Difference
 
-__all__ = ["report_of", "rule_notes", "store_warning", "unsearched_report"]
+__all__ = [
+    "contents_of",
+    "latencies_of",
+    "report_of",
+    "rule_notes",
+    "store_warning",
+    "unsearched_report",
+    "with_body_flops",
+]
 
 
 def unsearched_report(
@@ -49,7 +63,7 @@ def unsearched_report(
         f"loading left no time to search within a budget of {request.budget_s:g} s{crowd()}; "
         "allow more with --budget"
     )
-    counts, held = _contents(model)
+    counts, held = contents_of(model)
     return Report(
         model=name, status="unchanged", winner=ORIGINAL, operators_before=counts,
         operators_after=counts, metrics_before=held, metrics_after=held, cost=0.0,
@@ -74,7 +88,7 @@ def _aim(objective: AnyObjective) -> dict[str, Any]:
     }
 
 
-def _contents(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
+def contents_of(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
     """Return the operators of a file with their counts, and the metrics that a file itself has."""
     counts = dict(sorted(operator_counts(model).items()))
     return counts, {
@@ -140,21 +154,13 @@ def report_of(
     """Return the report of a run with a search."""
     verdict, race, objective = decision.verdict, decision.race, request.objective
     label, level = verdict.winner, verdict.level
-    latency: dict[str, Latency] = {}
-    if race is not None:
-        roles = {"original": ORIGINAL, "result": label}
-        if level:
-            roles["session"] = f"{label}@{level}"
-        for role, entrant in roles.items():
-            entry = race.entries[entrant]
-            latency[role] = Latency(entry.time_us, entry.median_us, entry.spread, entry.energy_uj)
     proposal, examined = found.proposal, found.examined
     choice, egraph = proposal.choice, proposal.saturation.report
     cost = objective.value(choice.metrics)
     is_planned = verdict.status == "unmeasured" and not request.is_here
     bound = min(choice.extraction.lower_bound, cost)
     differences = examined.differences.get(label, ()) if examined is not None else ()
-    (before, held_before), (after, held_after) = map(_contents, files)
+    (before, held_before), (after, held_after) = map(contents_of, files)
     predicted = metrics_of(proposal, label)
     raised = found.entrants.get(label, imported)
     exported = None if label == ORIGINAL else found.exported[label]
@@ -181,7 +187,7 @@ def report_of(
         stopped_by=egraph.stopped_by,
         rules=rules_used(raised),
         matches=dict(egraph.matches),
-        latency=latency,
+        latency={} if race is None else latencies_of(race, label, level),
         race=race.to_json() if race is not None else {},
         noise=race.noise if race is not None else 0.0,
         further_races=tuple(one.to_json() for one in decision.further_races),
@@ -204,6 +210,51 @@ def report_of(
         details=tuple(_written_out(raised, exported)),
         **_aim(objective),
     )
+
+
+def latencies_of(race: RaceResult, label: str, level: str) -> dict[str, Latency]:
+    """Return the latencies of original, result and, with a level of the session, that session.
+
+    Args:
+        race: the race.
+        label: name of the result in it.
+        level: level of onnxruntime's optimiser that is advised; empty for none.
+    """
+    roles = {"original": ORIGINAL, "result": label}
+    if level:
+        roles["session"] = f"{label}@{level}"
+    entries = {role: race.entries[entrant] for role, entrant in roles.items()}
+    return {
+        role: Latency(entry.time_us, entry.median_us, entry.spread, entry.energy_uj)
+        for role, entry in entries.items()
+    }
+
+
+def with_body_flops(
+    report: Report, before: Graph, after: Graph, sizes: Sizes, faults: Faults
+) -> Report:
+    """Return the report with the FLOPs of bodies added to those of the graph around them."""
+
+    def with_bodies(metrics: Mapping[str, float], graph: Graph) -> dict[str, float]:
+        if _FLOPS not in metrics:
+            return dict(metrics)
+        return {**metrics, _FLOPS: metrics[_FLOPS] + body_flops(graph, sizes.all)}
+
+    counted = faults.contain(
+        "report",
+        lambda: replace(
+            report,
+            metrics_before=with_bodies(report.metrics_before, before),
+            metrics_after=with_bodies(report.metrics_after, after),
+        ),
+        "what bodies compute is not counted",
+        also=(EqsatError,),
+    )
+    return counted or report
+
+
+_FLOPS = "flops"
+"""The metric that is also counted in bodies."""
 
 
 def _passed_over(found: Found, decision: Decision) -> str:

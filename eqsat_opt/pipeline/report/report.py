@@ -34,6 +34,7 @@ STATUS_TEXT = {
     "kept": "no difference beyond noise: what won an earlier race, or one of its bodies, is kept",
     "unchanged": "no improvement found: the original is kept",
     "unmeasured": "the result was not raced; its cost is only predicted",
+    "replayed": "the result was made by earlier decisions, without search or measurement",
     "planned": "the result is planned for {target} and was not run there; its cost is predicted",
 }
 
@@ -53,8 +54,8 @@ class Report:
         model: path or name of the model.
         status: ``improved`` (in a default session of onnxruntime; by predicted cost, where time is
             not part of the objective), ``improved_with_option``, ``kept`` (an earlier result that
-            won when it was written), ``unchanged``, ``unmeasured``, or ``planned`` for a target
-            that is not here.
+            won when it was written), ``unchanged``, ``unmeasured``, ``planned`` for a target that
+            is not here, or ``replayed`` by earlier decisions.
         winner: the candidate that is the result: ``original``, ``clean`` (only normalised),
             ``best`` (the cheapest graph found), ``alternative-k`` or ``previous`` (an earlier
             result).

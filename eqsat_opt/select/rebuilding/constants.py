@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from eqsat_opt.egraph import EClasses, Lowered
 from eqsat_opt.egraph.terms import LEAF
 from eqsat_opt.errors import EqsatError, ExtractionError
-from eqsat_opt.ir.graph.graph import Constant, Graph, Node
+from eqsat_opt.ir.graph.graph import Attrs, Constant, Graph, Node
 from eqsat_opt.ir.graph.handles import Computed, Expression, folding_s, reshaped
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
 from eqsat_opt.ir.onnx.folding import evaluate, folding_flops, is_exact
@@ -22,7 +23,7 @@ from eqsat_opt.ir.values.types import StaticType, TensorType
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.select.tiling.candidates import CONSTANT, Selection
 
-__all__ = ["Constants", "in_shape", "late_constants", "spoilt_constants"]
+__all__ = ["Constants", "folded_constant", "in_shape", "late_constants", "spoilt_constants"]
 
 _AS_IT_STANDS = OrtOptions(threads=1, level="disabled")
 
@@ -129,19 +130,26 @@ class Constants:
         return spoils(op, dict(eclasses.attrs[node]), operands, self.memo[cls].load())
 
     def _folded(self, node: int, operands: list[Constant]) -> Constant:
-        op, attrs = self.eclasses.op[node], self.eclasses.attrs[node]
         type_ = self.eclasses.types[int(self.eclasses.class_of[node])]
         assert isinstance(type_, StaticType)  # others are no constants of the frozen e-graph
-        text = f"{op}{attrs}{[o.digest for o in operands]}"
-        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        folded = Node(op, tuple(f"x{i}" for i in range(len(operands))), ("y",), attrs)
+        return folded_constant(self.eclasses.op[node], self.eclasses.attrs[node], operands, type_)
 
-        def compute() -> npt.NDArray[Any]:
-            return np.ascontiguousarray(_folded_as_run(folded, operands, type_))
 
-        flops = folding_flops(folded, operands, type_)
-        source = Expression(op, attrs, tuple(operands))
-        return Constant(type_, digest, Computed(compute, flops, is_kept=True), source)
+def folded_constant(
+    op: str, attrs: Attrs, operands: Sequence[Constant], type_: StaticType
+) -> Constant:
+    """Return the constant that an operator of the registry computes, as at run time."""
+    operands = list(operands)
+    text = f"{op}{attrs}{[o.digest for o in operands]}"
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    folded = Node(op, tuple(f"x{i}" for i in range(len(operands))), ("y",), attrs)
+
+    def compute() -> npt.NDArray[Any]:
+        return np.ascontiguousarray(_folded_as_run(folded, operands, type_))
+
+    flops = folding_flops(folded, operands, type_)
+    source = Expression(op, attrs, tuple(operands))
+    return Constant(type_, digest, Computed(compute, flops, is_kept=True), source)
 
 
 def in_shape(handle: Constant, shape: tuple[int, ...]) -> Constant:

@@ -403,10 +403,10 @@ def test_a_body_that_fails_costs_itself() -> None:
 
     def improve(
         model: onnx_ir.Model, name: str, _shapes: object, _deadline: Deadline
-    ) -> onnx_ir.Model | None:
+    ) -> tuple[onnx_ir.Model, None] | None:
         if name.startswith("then"):
             return None
-        return export_model(normalise(import_model(model)))
+        return export_model(normalise(import_model(model))), None
 
     found = inner_models.with_better_bodies(graph, improve, {}, Deadline.after(100))
     assert [name.partition(" ")[0] for name in found.better] == ["else_branch"]

@@ -35,12 +35,18 @@ def _bytes(tensor: Any) -> int:
     return int(tensor.nbytes)
 
 
-def content_digest(model: onnx_ir.Model) -> str:
+def content_digest(model: onnx_ir.Model, *, computed_only: bool = False) -> str:
     """Return the SHA-256 of the graph and of every byte of its tensors, without metadata.
 
     The same model has the same digest in memory, in one file, or with its weights in other files.
     All weights are read, in pieces, which takes about as long as writing the model. The model is
     unchanged after the call.
+
+    Args:
+        model: the model.
+        computed_only: whether to leave out the bytes of tensors that were stored in a file; those
+            that are still to be computed count. The digest is another one then, and of use only
+            beside that of the model they come from.
     """
     state = hashlib.sha256()
     with ExitStack() as cleanup:
@@ -49,7 +55,8 @@ def content_digest(model: onnx_ir.Model) -> str:
             if tensor.dtype == onnx_ir.DataType.STRING:
                 continue
             state.update(f"{tensor.name}:{tensor.dtype.name}{tensor.shape}:".encode())
-            tensor.tofile(_Sink(state))
+            if not computed_only or isinstance(tensor, onnx_ir.LazyTensor):
+                tensor.tofile(_Sink(state))
             cleanup.callback(slot.replace, tensor)
             slot.replace(_without_data(tensor))
         proto = model_proto(model)
