@@ -26,7 +26,7 @@ from eqsat_opt.cli import (
 from eqsat_opt.cli.automation.schema import print_schema
 from eqsat_opt.cli.compare import compare
 from eqsat_opt.cli.extract import extract
-from eqsat_opt.cli.models import diff, inspect
+from eqsat_opt.cli.models import diff, inspect, reduce
 from eqsat_opt.cli.session import Session
 from eqsat_opt.cli.signals import ended_by, ending_signals
 from eqsat_opt.errors import EqsatError, printable
@@ -69,6 +69,7 @@ app.command("explain")(explain.explain_model)
 app.command("bench")(bench.bench_models)
 app.command("inspect")(inspect.inspect_model)
 app.command("diff")(diff.diff_models)
+app.command("reduce")(reduce.reduce_model)
 app.command("compare")(compare.compare_methods)
 app.command("extract")(extract.extract_egraphs)
 app.command("run")(run_command.run_plan)

@@ -1,13 +1,14 @@
-"""Delta debugging: the rules that broke a model, found by searches with fewer and fewer rules."""
+"""The rules that broke a model, found by searches with fewer and fewer rules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.common.delta_debugging import needed_items
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.errors import ExtractionError, RuntimeFailed
 from eqsat_opt.ir.graph.graph import Graph
@@ -24,7 +25,7 @@ from eqsat_opt.validation.judge import TO_EXCUSE
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["Accusation", "accuse", "find_faulty_rules"]
+__all__ = ["Accusation", "accuse"]
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def accuse(
     involved = ", ".join(names) or "normalisation"
     suspects = [rule for rule in rules if rule.name in names]
     try:
-        faulty = find_faulty_rules(suspects, is_wrong) or find_faulty_rules(rules, is_wrong)
+        faulty = needed_items(suspects, is_wrong) or needed_items(rules, is_wrong)
     except OutOfTime:
         if not names:
             return Accusation(
@@ -150,33 +151,3 @@ def _without_faulty(is_wrong_alone: bool, reference: Reference, involved: str) -
             "itself; allow more with --budget"
         )
     return "it is so without any rule; please report this model"
-
-
-def find_faulty_rules(
-    rules: Sequence[Rule], is_wrong: Callable[[Sequence[Rule]], bool]
-) -> tuple[Rule, ...]:
-    """Find rules that make the result wrong, none of which can be left out.
-
-    There are several where a wrong rule shows only through the results of others.
-
-    Args:
-        rules: in the order in which they are added.
-        is_wrong: repeats the whole search with a subset and compares outputs.
-
-    Returns:
-        The rules; none if the model is wrong without any rule, or right with all rules.
-    """
-    if is_wrong([]) or not is_wrong(rules):
-        return ()
-    needed: list[Rule] = []
-    while rules and not (needed and is_wrong(needed)):
-        good, bad = 0, len(rules)
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            if is_wrong([*rules[:middle], *needed]):
-                bad = middle
-            else:
-                good = middle
-        needed.insert(0, rules[bad - 1])
-        rules = rules[: bad - 1]
-    return tuple(needed)

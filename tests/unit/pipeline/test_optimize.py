@@ -30,7 +30,6 @@ from eqsat_opt.pipeline.options import Options
 from eqsat_opt.proving import selection
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.racing import finding
-from eqsat_opt.racing.delta_debugging import find_faulty_rules
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
 from tests.unit.zoo_models import each_model
@@ -327,18 +326,6 @@ def test_without_time_the_rules_that_are_involved_are_named(tmp_path: Path) -> N
     (warning, *_) = run(build(nodes, [], [3, 4]), options).report.warnings
     named = f"not tried one by one: mine/swish; leave one out with --rules {path},-NAME"
     assert named in warning
-
-
-@pytest.mark.parametrize(
-    ("faulty", "expected"),
-    [(["c"], "c"), (["a"], "a"), (["b", "d"], "bd"), (["a", "b", "d"], "abd"), ([], ""), ("x", "")],
-)
-def test_no_faulty_rule_can_be_spared(faulty: list[str], expected: str) -> None:
-    rules: Any = list("abcd")
-    found: Any = find_faulty_rules(
-        rules, lambda subset: set(faulty) <= {str(one) for one in subset}
-    )
-    assert found == tuple(expected)
 
 
 @pytest.mark.usefixtures("open_gate")
