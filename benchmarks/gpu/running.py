@@ -17,10 +17,10 @@ from typing import Any
 
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.unit import Unit
+from eqsat_opt.common.child_processes import Child, ending_text
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.runtime.child import Child, ending_text
 
 __all__ = ["Children", "children_of", "crew_of", "run_units"]
 

@@ -14,8 +14,8 @@ from itertools import count
 from typing import Any
 
 from benchmarks.gpu.unit import Bench, Unit
+from eqsat_opt.common.child_processes import answer_requests
 from eqsat_opt.errors import EqsatError, RuntimeFailed, printable
-from eqsat_opt.runtime.child import answer_requests
 
 __all__ = ["MOST_BYTES", "serve"]
 

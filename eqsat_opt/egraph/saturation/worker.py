@@ -7,19 +7,13 @@ constants that lowering has read already.
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-import sys
+import pickle  # noqa: TID251 - what it reads was written by this process and its child alone
 import tempfile
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
-from types import ModuleType
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-from eqsat_opt.common.child_processes import end_with_parent
+from eqsat_opt.common.child_processes import Child, answer_requests
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.files import Scratch
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.loading.lowering import lower
@@ -31,59 +25,27 @@ from eqsat_opt.ir.graph.graph import Constant, Graph
 from eqsat_opt.ir.graph.handles import Splat
 from eqsat_opt.rules.rule import Rule
 
-__all__ = ["saturate_isolated"]
+__all__ = ["saturate_isolated", "serve"]
 
 
 def _no_bytes() -> NoReturn:
     raise AssertionError("a child process asked for a weight")
 
 
-def _serve(pipe: Connection, folder: str) -> None:
-    end_with_parent()
-    tempfile.tempdir = folder
-    try:
-        terms, leaf_names, constants, exact, rules, budget = pipe.recv()
+def serve() -> None:
+    """Answer requests to saturate, as the child process."""
+
+    def answer(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+        tempfile.tempdir = header["folder"]
+        terms, leaf_names, constants, exact, rules, budget = pickle.loads(blobs[0])
         lowered = Lowered.of_terms(terms, leaf_names, constants, exact=exact)
-        result: object = saturate_terms(lowered, rules, budget)
-    except EqsatError as error:
-        result = error
-    pipe.send(result)
-
-
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block; a child started in it never sees any.
-
-    The parent handles it: a child would print a traceback, and so would one that is half started.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    seen: list[int] = []
-    previous = signal.signal(signal.SIGINT, lambda number, _frame: seen.append(number))
-    try:
-        resource_tracker.ensure_running()  # starting it along with the child would undo the mask
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # children inherit it
         try:
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if previous is None else previous)
-    if seen:
-        raise KeyboardInterrupt
+            result: object = saturate_terms(lowered, rules, budget)
+        except EqsatError as error:
+            result = error
+        return {}, [pickle.dumps(result, pickle.HIGHEST_PROTOCOL)]
 
-
-@contextmanager
-def _main_hidden() -> Iterator[None]:
-    """Hide the caller's script, because a spawned child would run it again."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    answer_requests(answer)
 
 
 def saturate_isolated(
@@ -97,13 +59,9 @@ def saturate_isolated(
     """Run :func:`~eqsat_opt.egraph.saturate` for at most ``deadline_s`` seconds.
 
     Raises:
-        SaturationError: the deadline passed, the child died, or this process may have none.
+        SaturationError: the deadline passed, or the child died.
+        RuntimeFailed: the child cannot be started.
     """
-    if multiprocessing.current_process().daemon:
-        raise SaturationError(
-            "a hard deadline needs a child process, and a daemonic process, such as one of "
-            "multiprocessing.Pool, may have none; set no deadline, or use concurrent.futures"
-        )
     lowered = lower(graph, exact=exact)
     constants = {
         name: Constant(
@@ -111,32 +69,27 @@ def saturate_isolated(
         )
         for name, c in lowered.constants.items()
     }
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    scratch = Scratch()  # a killed child cannot remove its own folder
-    child = context.Process(target=_serve, args=(theirs, scratch.path), daemon=True)
-    try:
-        with _interrupts_deferred(), _main_hidden():
-            child.start()
-        ours.send((lowered.terms, lowered.leaf_names, constants, exact, list(rules), budget))
-        theirs.close()
-        if not ours.poll(deadline_s):
+    task = (lowered.terms, lowered.leaf_names, constants, exact, list(rules), budget)
+    deadline = Deadline.after(deadline_s)
+    with Scratch() as folder:  # a killed child cannot remove its own folder
+        child = Child(__name__, "to saturate in")
+        try:
+            is_ready, reply = child.is_ready(deadline.left_s), None
+            if is_ready:
+                blobs = (pickle.dumps(task, pickle.HIGHEST_PROTOCOL),)
+                reply = child.ask({"folder": folder}, blobs, deadline.left_s)
+        finally:
+            child.end()
+    if reply is None:
+        if deadline.expired:
             raise SaturationError(
                 f"saturation did not end within {deadline_s:g} s; "
                 "allow fewer e-nodes or leave rules out"
             )
-        try:
-            result = ours.recv()
-        except EOFError:
-            raise SaturationError(
-                "the saturating process died; allow fewer e-nodes or leave rules out"
-            ) from None
-    finally:
-        if child.pid is not None:
-            child.kill()
-            child.join()
-        ours.close()
-        scratch.close()
+        if not is_ready:
+            raise child.not_ready()
+        raise SaturationError("the saturating process died; allow fewer e-nodes or leave rules out")
+    result = pickle.loads(reply[1][0])
     if isinstance(result, EqsatError):
         raise result
     eclasses, report = result

@@ -18,6 +18,7 @@ import onnx
 import onnx_ir
 
 from eqsat_opt import errors
+from eqsat_opt.common.child_processes import Child, answer_requests, ending_text, peak_memory_bytes
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
@@ -43,7 +44,6 @@ from eqsat_opt.pipeline.report import rule_notes, store_warning
 from eqsat_opt.pipeline.request import Request, request_of
 from eqsat_opt.proving.selection import costs_only, load_rules
 from eqsat_opt.runtime.backends.tuned_file import require_portable
-from eqsat_opt.runtime.child import Child, answer_requests, ending_text, peak_memory_bytes
 from eqsat_opt.runtime.staging import Staging
 
 __all__ = ["Reply", "Run", "Task", "end_running", "run_apart", "run_here", "serve"]

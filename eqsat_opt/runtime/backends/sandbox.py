@@ -23,18 +23,18 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from eqsat_opt.common.deadline import Deadline, OutOfTime
-from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.ort import NAME as ORT
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from eqsat_opt.runtime.backends.registry import load_runtime, record_of
-from eqsat_opt.runtime.child import (
+from eqsat_opt.common.child_processes import (
     Child,
     Message,
     answer_requests,
     ending_text,
     resident_memory_bytes,
 )
+from eqsat_opt.common.deadline import Deadline, OutOfTime
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.ort import NAME as ORT
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.registry import load_runtime, record_of
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, Setting
 
 __all__ = [

@@ -10,9 +10,9 @@ from functools import cache
 from types import TracebackType
 from typing import Any
 
+from eqsat_opt.common.child_processes import Child, answer_requests
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.child import Child, answer_requests
 from eqsat_opt.runtime.devices.meters import open_meter
 from eqsat_opt.runtime.measure import Measurement, metered
 

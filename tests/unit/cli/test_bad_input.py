@@ -18,7 +18,6 @@ from onnx import TensorProto, helper
 
 from eqsat_opt.cli import main
 from eqsat_opt.cost.store import ProfileStore
-from eqsat_opt.egraph.saturation import worker
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.solve import exact
 from eqsat_opt.pipeline import destination
@@ -300,7 +299,7 @@ def test_external_data_inside_is_read(folder: Path) -> None:
     assert main([*optimise("fine.onnx", "--quiet"), "--no-race"]) == 0
 
 
-# ** Ctrl-C where Python alone would not see it, or a child would **
+# ** Ctrl-C where Python alone would not see it **
 
 
 class SlowSolver:
@@ -325,22 +324,6 @@ def test_ctrl_c_ends_the_solver() -> None:
         exact.run_solver(solver, None)
     assert solver.stopped.is_set()
     assert solver.parameters.catch_sigint_signal is False
-
-
-@pytest.mark.usefixtures("heeded_signals")
-def test_ctrl_c_waits_while_a_child_starts() -> None:
-    handler, done = signal.getsignal(signal.SIGINT), []
-
-    def start() -> None:
-        with worker._interrupts_deferred():
-            os.kill(os.getpid(), signal.SIGINT)
-            done.append("start")
-
-    with pytest.raises(KeyboardInterrupt):
-        start()
-    assert done == ["start"]
-    assert signal.getsignal(signal.SIGINT) is handler
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_negative_seed_is_refused() -> None:

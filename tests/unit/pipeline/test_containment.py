@@ -14,6 +14,7 @@ import pytest
 
 from eqsat_opt import api
 from eqsat_opt.cli import main
+from eqsat_opt.common import child_processes
 from eqsat_opt.common.faults import Faults
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.egraph.saturation import saturate as saturation
@@ -26,7 +27,6 @@ from eqsat_opt.pipeline.forms import plan as plan_form
 from eqsat_opt.pipeline.forms import tuned as tuned_form
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.racing import examination, finding
-from eqsat_opt.runtime import child
 from eqsat_opt.runtime.backends import sandbox
 from eqsat_opt.select import proposal
 
@@ -195,7 +195,7 @@ def test_child_processes_that_fail_cost_no_run(
     idle: list[sandbox.Sandbox] = []
     monkeypatch.setattr(sandbox, "_idle", idle)
     with monkeypatch.context() as patch:
-        patch.setattr(child.Child, method, how)
+        patch.setattr(child_processes.Child, method, how)
         code, output = optimised(model)
     for box in idle:
         box.close()

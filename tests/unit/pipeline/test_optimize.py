@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ from eqsat_opt.pipeline.options import Options
 from eqsat_opt.proving import selection
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.racing import finding
+from eqsat_opt.rules.rule import Rule
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
 from tests.unit.zoo_models import each_model
@@ -580,6 +582,19 @@ def test_the_deadline_is_hard(tiny_model: TinyModel) -> None:
     graph = normalise(import_model(load_model(tiny_model("sru"))))
     with pytest.raises(SaturationError, match=r"did not end within 0\.05 s"):
         saturate_isolated(graph, default_rules(), Budget(), deadline_s=0.05)
+
+
+class _Deadly:
+    """Ends the process that unpickles it."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return os._exit, (3,)
+
+
+def test_the_death_of_the_child_is_an_error(tiny_model: TinyModel) -> None:
+    graph = normalise(import_model(load_model(tiny_model("weight_chain"))))
+    with pytest.raises(SaturationError, match="the saturating process died"):
+        saturate_isolated(graph, [cast(Rule, _Deadly())], Budget(), deadline_s=600)
 
 
 def test_a_warm_store_measures_nothing(tiny_model: TinyModel, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eqsat_opt.common.child_processes import answer_requests
 from eqsat_opt.runtime.backends.cudnn.build import built, plans
 from eqsat_opt.runtime.backends.cudnn.spec import spec_from_json
-from eqsat_opt.runtime.child import answer_requests
 
 __all__ = ["serve"]
 

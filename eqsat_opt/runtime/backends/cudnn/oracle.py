@@ -21,11 +21,11 @@ from importlib.util import find_spec
 from math import ceil, inf
 from typing import Any
 
+from eqsat_opt.common.child_processes import Child
 from eqsat_opt.common.codecs import value_to_json
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, spec_from_json
-from eqsat_opt.runtime.child import Child
 from eqsat_opt.runtime.devices.description import DeviceDescription
 
 __all__ = [
