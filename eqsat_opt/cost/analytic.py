@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from eqsat_opt.common.deadline import Deadline
-from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.metrics import ENERGY, TIME, WORKSPACE
+from eqsat_opt.cost.offline import OfflinePricer
 from eqsat_opt.cost.quotes import Quote
-from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.backends.analytic.backend import VIEW, AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.shared.elsewhere import Elsewhere
@@ -19,7 +16,7 @@ from eqsat_opt.runtime.devices.profile import DeviceProfile
 __all__ = ["ProfilePricer"]
 
 
-class ProfilePricer:
+class ProfilePricer(OfflinePricer):
     """Prices of kernels by the model of a device profile: an `AnyPricer`.
 
     The model accounts for arithmetic by algorithm, memory traffic, waves of output tiles over the
@@ -45,8 +42,6 @@ class ProfilePricer:
         energy_text: a phrase for the source of energies; empty where there is none.
         interface: form of the model's inputs and outputs: in the memory of the device, in the order
             of ONNX.
-        n_measured: 0.
-        trouble: empty.
 
     Raises:
         OptionError: the profile or the model of energy does not know the precision.
@@ -59,33 +54,16 @@ class ProfilePricer:
         energy: EnergyModel | None = None,
         backend: Elsewhere | None = None,
     ) -> None:
-        self.profile = profile
-        self.precision = precision
         offered = backend or AnalyticBackend(profile)
-        self.backends: tuple[Elsewhere, ...] = (offered,)
-        self.interface = offered.interface
-        self._energy = energy or profile.energy
-        self.metrics = (TIME, WORKSPACE) if self._energy is None else (TIME, ENERGY, WORKSPACE)
-        self.energy_text = energy_text(self._energy)
-        self.n_measured = 0
-        self.trouble = ""
+        super().__init__(
+            profile,
+            (offered,),
+            interface=offered.interface,
+            metrics=(TIME, ENERGY, WORKSPACE),
+            precision=precision,
+            energy=energy,
+        )
         self._known: dict[Offer, Quote] = {}
-        profile.require_precision(precision)
-        if self._energy is not None:
-            self._energy.require_precision(precision)
-
-    @property
-    def event_us(self) -> float:
-        """Time that waiting for a kernel on another stream adds, µs."""
-        return self.profile.event_us.value
-
-    def usual(self, kernel: Kernel) -> Offer:
-        """Return a kernel of literal sizes with the first implementation that the device has."""
-        backend = self.backends[0]
-        return Offer(kernel, backend.name, backend.implementations(kernel)[0])
-
-    def recall(self, offers: Iterable[Offer]) -> None:
-        """Do nothing: no prices are stored."""
 
     def price(self, offer: Offer) -> Quote:
         """Return the price of an offer by the model, from the cache if it was asked before."""
@@ -109,19 +87,3 @@ class ProfilePricer:
                 time_us, *work, precision, algorithm=how.algorithm
             )
         return Quote(metrics, "analytic")
-
-    def is_known(self, offer: Offer) -> bool:
-        """Return true: no measurement can improve a price of the model."""
-        return True
-
-    def measure(
-        self,
-        offers: Iterable[Offer],
-        progress: Callable[[int, int], None] | None = None,
-        *,
-        deadline: Deadline | None = None,
-    ) -> None:
-        """Do nothing: the device cannot be measured here."""
-
-    def close(self) -> None:
-        """Do nothing: no resource is open."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from eqsat_opt.common.codecs import Document, Entry, read_document
-from eqsat_opt.common.deadline import Deadline
-from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.export import row_from_json, row_to_json
 from eqsat_opt.cost.metrics import ENERGY, LAUNCH_US, TIME
+from eqsat_opt.cost.offline import OfflinePricer
 from eqsat_opt.cost.profile import ProfileRow
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.cost.roofline import BANDWIDTH_PROBE, PEAK_PROBE, Roofline, calibrated
@@ -97,7 +96,7 @@ def _title(version: str) -> str:
     return version.partition(" ")[0]
 
 
-class RecordedPricer:
+class RecordedPricer(OfflinePricer):
     """Prices of kernels on a recorded device: an `AnyPricer`.
 
     The quote of a measured kernel is ``recorded``. That of any other kernel is a ``bound``: the
@@ -116,40 +115,23 @@ class RecordedPricer:
         energy_text: a phrase for the source of energies; empty where there is none.
         interface: form of the model's inputs and outputs: in the memory of the host, in the order
             of ONNX.
-        n_measured: 0.
-        trouble: empty.
     """
 
     def __init__(self, device: RecordedDevice, energy: EnergyModel | None = None) -> None:
         self.device = device
-        self.profile = device.profile
-        self.backends: tuple[Backend, ...] = tuple(_backends(device))
-        self.interface = PLAIN
-        self._energy = energy or device.profile.energy
-        self.energy_text = energy_text(self._energy)
-        self.metrics = (TIME,) if self._energy is None else (TIME, ENERGY)
-        self.n_measured = 0
-        self.trouble = ""
+        super().__init__(
+            device.profile,
+            tuple(_backends(device)),
+            interface=PLAIN,
+            metrics=(TIME, ENERGY),
+            precision=_PRECISION,
+            energy=energy,
+        )
         self._titles = {one.name: _title(one.version()) for one in self.backends}
         self._roofline = Roofline(
             self.profile.peak_tflops[_PRECISION].value * 1e6,
             self.profile.bandwidth_gb_s.value * 1e3,
         )
-        if self._energy is not None:
-            self._energy.require_precision(_PRECISION)
-
-    @property
-    def event_us(self) -> float:
-        """Time that waiting for a kernel on another stream adds, µs."""
-        return self.profile.event_us.value
-
-    def usual(self, kernel: Kernel) -> Offer:
-        """Return a kernel with the first implementation of the first backend."""
-        first = self.backends[0]
-        return Offer(kernel, first.name, first.implementations(kernel)[0])
-
-    def recall(self, offers: Iterable[Offer]) -> None:
-        """Do nothing: all recorded prices are in memory."""
 
     def price(self, offer: Offer) -> Quote:
         """Return the recorded price of an offer, or a lower bound."""
@@ -169,22 +151,6 @@ class RecordedPricer:
                 metrics[TIME], flops, size_bytes, _PRECISION, algorithm=how.algorithm
             )
         return Quote(metrics, "bound" if is_bound else "recorded")
-
-    def is_known(self, offer: Offer) -> bool:
-        """Return true: the device cannot be measured here, so no price will change."""
-        return True
-
-    def measure(
-        self,
-        offers: Iterable[Offer],
-        progress: Callable[[int, int], None] | None = None,
-        *,
-        deadline: Deadline | None = None,
-    ) -> None:
-        """Do nothing: the device cannot be measured here."""
-
-    def close(self) -> None:
-        """Do nothing: no resource is open."""
 
 
 def _backends(device: RecordedDevice) -> Iterator[Backend]:
