@@ -14,8 +14,11 @@ from eqsat_opt.common.text import entrant_text, time_text
 
 __all__ = ["RaceChart", "Row", "Tick", "TraceChart", "race_chart", "ticks", "trace_chart"]
 
-WIDTH, LEFT, RIGHT = 720.0, 130.0, 24.0
-"""Width of a chart, and of the margins for labels, in its own units."""
+WIDTH, RIGHT = 720.0, 24.0
+"""Width of a chart, and of the margin at its end, in its own units."""
+
+NAMES, COSTS = 200.0, 100.0
+"""Width of the margin for the names of entrants, and for costs, in the same units."""
 
 ROW, TOP, BOTTOM = 34.0, 10.0, 30.0
 """Height of a row of a race, and of the margins, in the same units."""
@@ -96,7 +99,7 @@ def race_chart(race: Mapping[str, Any]) -> RaceChart | None:
     low = min(map(min, entries.values()))
     high = max(map(max, entries.values()))
     pad = 0.06 * (high - low) or 0.05 * high
-    scale = _Scale(max(0.0, low - pad), high + pad, LEFT, WIDTH - RIGHT)
+    scale = _Scale(max(0.0, low - pad), high + pad, NAMES, WIDTH - RIGHT)
     rows = []
     for number, (name, times) in enumerate(entries.items()):
         median_us = race["entries"][name]["median_us"]
@@ -131,7 +134,7 @@ def trace_chart(points: Sequence[tuple[float, float, float]], unit: str) -> Trac
     costs, bounds = [one[1] for one in points], [one[2] for one in points]
     low, high = min(bounds), max(costs)
     pad = 0.08 * (high - low) or 0.05 * high or 1.0
-    x = _Scale(0.0, points[-1][0], LEFT, WIDTH - RIGHT)
+    x = _Scale(0.0, points[-1][0], COSTS, WIDTH - RIGHT)
     y = _Scale(max(0.0, low - pad), high + pad, _TRACE_HEIGHT - BOTTOM, TOP)
     times = [one[0] for one in points]
     return TraceChart(

@@ -17,6 +17,7 @@ from eqsat_opt.common.text import (
     time_text,
 )
 from eqsat_opt.cost.metrics import METRICS, TIME
+from eqsat_opt.cost.roofline import DEFAULT_ROOFLINE
 from eqsat_opt.errors import OptionError
 from eqsat_opt.pipeline.page.charts import race_chart, trace_chart
 from eqsat_opt.pipeline.page.drawing import drawn_graphs
@@ -199,7 +200,15 @@ def _kernels(uses: Sequence[KernelUse]) -> Iterator[Mapping[str, Any]]:
             "shares": shares,
             "gflops": use.flops / use.time_us / 1e3 if use.time_us else 0.0,
             "gbytes": use.bytes / use.time_us / 1e3 if use.time_us else 0.0,
+            "limit": _limit(use),
         }
+
+
+def _limit(use: KernelUse) -> str:
+    """Return what a roofline says to limit a kernel; empty for one without work."""
+    roofline = DEFAULT_ROOFLINE
+    by_arithmetic = use.flops / roofline.flops_per_us > use.bytes / roofline.bytes_per_us
+    return ("arithmetic" if by_arithmetic else "memory") if use.bytes else ""
 
 
 def _rules(report: Report, fates: Sequence[RuleFate]) -> Iterator[_Row]:

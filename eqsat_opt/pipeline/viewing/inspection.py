@@ -123,8 +123,9 @@ class Inspection:
         if self.passing:
             yield ""
             yield self._passing_table()
-        yield ""
-        yield from self._gain_lines()
+        if self.operators:
+            yield ""
+            yield from self._gain_lines()
 
     def _facts(self) -> RenderableType:
         from rich.table import Table

@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat_opt.pipeline.page.charts import LEFT, WIDTH, race_chart, ticks, trace_chart
+from eqsat_opt.pipeline.page.charts import NAMES, WIDTH, race_chart, ticks, trace_chart
 from tests.unit.machines import Machine
 
 numbers = st.floats(0, 1e9, allow_nan=False)
@@ -35,7 +35,7 @@ def test_faster_is_further_left() -> None:
     original, best = chart.rows
     assert (original.is_original, best.is_winner) == (True, True)
     assert max(dot.at for dot in best.dots) < min(dot.at for dot in original.dots)
-    assert all(LEFT <= dot.at <= WIDTH for row in chart.rows for dot in row.dots)
+    assert all(NAMES <= dot.at <= WIDTH for row in chart.rows for dot in row.dots)
     assert chart.rows[-1].y < chart.height
 
 
