@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -23,8 +24,6 @@ def diff_models(
     debug: a.Debug = False,
 ) -> None:
     """Show the nodes that are in one of two models only, or changed; names do not count."""
-    from dataclasses import replace
-
     from eqsat_opt.pipeline.viewing.difference import compare_graphs
 
     check_writable(json, files_of(model, other), noun="a file of a model")
