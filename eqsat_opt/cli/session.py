@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eqsat_opt.common.codecs import report_text
 from eqsat_opt.common.files import write_whole
 from eqsat_opt.common.paths import obstacle, same_file
 from eqsat_opt.common.text import stage_text
@@ -179,9 +178,7 @@ def write_json(value: dict[str, Any], path: str) -> None:
     Raises:
         OptionError: the file cannot be written; nothing is left behind.
     """
-    write_text(
-        json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n", path
-    )
+    write_text(report_text(value), path)
 
 
 def write_text(text: str, path: str) -> None:
@@ -196,12 +193,3 @@ def write_text(text: str, path: str) -> None:
         typer.echo(text, nl=False)
     else:
         write_whole(path, text, OptionError)
-
-
-def _finite(value: Any) -> Any:
-    """Replace infinities and NaN by None, as JSON does not have them."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -32,7 +32,10 @@ __all__ = [
     "document_text",
     "number_from_json",
     "number_to_json",
+    "parse_json",
     "read_document",
+    "record_in",
+    "report_text",
     "value_from_json",
     "value_to_json",
     "write_document",
@@ -86,9 +89,7 @@ def read_document(path: str | os.PathLike[str], noun: str = "a stored stage") ->
     """
     name = shown(os.fspath(path))
     try:
-        value = json.loads(
-            Path(path).read_bytes(), object_pairs_hook=_distinct, parse_constant=_no_number
-        )
+        value = parse_json(Path(path).read_bytes())
     except OSError as error:
         raise StageError(f"cannot read {name}: {reason(error)}") from error
     except (ValueError, RecursionError) as error:
@@ -96,6 +97,37 @@ def read_document(path: str | os.PathLike[str], noun: str = "a stored stage") ->
     if not isinstance(value, dict):
         raise StageError(f"{name} holds no JSON object, so it is not {noun}")
     return value
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value that a JSON text holds.
+
+    Raises:
+        ValueError: it is not JSON, gives a key twice, or has a number that JSON does not have.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_number)
+
+
+def record_in(text: str) -> Document:
+    """Return the object in a JSON text, such as metadata of a model; empty if there is none."""
+    with suppress(ValueError, RecursionError):
+        record = json.loads(text)
+        return record if isinstance(record, dict) else {}
+    return {}
+
+
+def report_text(report: Any) -> str:
+    """Return a report for other programs as indented JSON; infinities and NaN become null."""
+    return json.dumps(_finite(report), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> Document:

@@ -10,9 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from eqsat_opt.common.codecs import parse_json, value_from_json
 from eqsat_opt.common.files import write_whole
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow
-from eqsat_opt.errors import StoreError, reason
+from eqsat_opt.errors import StageError, StoreError, reason
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["EXPORT_FORMAT", "read_export", "row_from_json", "row_to_json", "write_export"]
@@ -45,14 +46,14 @@ def read_export(path: str | os.PathLike[str]) -> tuple[ProfileRow, ...]:
         StoreError: the file is not such an export.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = parse_json(Path(path).read_bytes())
         if data["format"] != EXPORT_FORMAT or data["version"] not in (1, _VERSION):
             raise ValueError("another format or version")
         added = _ADDED if data["version"] == 1 else {}
         return tuple(row_from_json({**added, **row}) for row in data["rows"])
     except OSError as error:
         raise StoreError(f"cannot read {path}: {reason(error)}") from error
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (StageError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StoreError(
             f"{path} is not an export of a profile store ({error}); "
             "make one with `eqsat-opt profile export`"
@@ -72,21 +73,18 @@ def row_from_json(row: Mapping[str, Any]) -> ProfileRow:
     """Read back an entry from the JSON object that `row_to_json` returned.
 
     Raises:
-        ValueError, KeyError, TypeError: the object is malformed.
+        StageError, ValueError, KeyError, TypeError: the object is malformed.
     """
-    values: list[Any] = []
-    for field in fields(ProfileKey):
-        value = row[field.name]
-        if type(value) is not (int if field.type == "int" else str):
-            raise ValueError(f"{field.name} is not of type {field.type}")
-        if isinstance(value, int) and not 0 <= value < _MOST_INTEGER:
-            raise ValueError(f"{field.name} is {value}")
-        values.append(value)
+    names = [one.name for one in fields(ProfileKey)]
+    key = value_from_json({name: row[name] for name in names}, ProfileKey, "the key of a row")
+    for number in (key.threads, key.protocol):
+        if not 0 <= number < _MOST_INTEGER:
+            raise ValueError(f"{number!r:.20} is no count of threads, and no version")
     data = row["measurement"]
     measurement = None if data is None else Measurement.from_json(data)
     json.dumps(data, allow_nan=False)  # no store can keep numbers that are not finite
     measured_at = datetime.fromisoformat(row["measured_at"]).isoformat()
-    return ProfileRow(ProfileKey(*values), measurement, measured_at)
+    return ProfileRow(key, measurement, measured_at)
 
 
 _MOST_INTEGER = 1 << 31

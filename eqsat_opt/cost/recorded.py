@@ -286,7 +286,7 @@ def recorded_from_json(document: Document) -> RecordedDevice:
     profile = profile_from_json(entry.mapping("profile").value)
     try:
         rows = tuple(row_from_json(row.value) for row in entry.entries("rows", "row"))
-    except (KeyError, TypeError, ValueError) as error:
+    except (StageError, KeyError, TypeError, ValueError) as error:
         raise StageError(f"{entry.place('rows')} holds what is no price: {error}") from error
     if len({(row.key.device, row.key.threads) for row in rows}) != 1:
         raise StageError(f"{entry.place('rows')} are not of one machine and number of threads")

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from eqsat_opt.common.paths import CACHE_VARIABLE, cache_folder
 from eqsat_opt.cost.export import read_export, write_export
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow, StoreStats
-from eqsat_opt.errors import StoreError, reason
+from eqsat_opt.errors import StageError, StoreError, reason
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["CACHE_VARIABLE", "ProfileStore", "store_path"]
@@ -269,7 +269,7 @@ class ProfileStore:
         try:
             data = json.loads(text)
             return None if data is None else Measurement.from_json(data)
-        except (TypeError, ValueError, RecursionError) as error:
+        except (StageError, ValueError, RecursionError) as error:
             raise self._damaged(str(error)) from error
 
     def _error(self, purpose: str, error: Exception) -> StoreError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir
 
+from eqsat_opt.common.codecs import record_in
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.files.content import content_digest
@@ -196,7 +197,7 @@ def find_previous(
         model = load_model(path)
         if is_tuned_by(model.metadata_props):  # it carries the record of the portable result
             return None, f"{name} was there before; it is a tuned form, which is not raced again"
-        record = _parse(model.metadata_props.get(RECORD, ""))
+        record = record_in(model.metadata_props.get(RECORD, ""))
         if "origin" not in record:
             if _is_same(model, given):
                 return None, ""
@@ -218,11 +219,3 @@ def _is_same(one: onnx_ir.Model, other: onnx_ir.Model) -> bool:
     if [node.op_type for node in one.graph] != [node.op_type for node in other.graph]:
         return False
     return content_digest(one) == content_digest(other)
-
-
-def _parse(text: str) -> dict[str, object]:
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}

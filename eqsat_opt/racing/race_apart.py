@@ -15,6 +15,7 @@ from typing import Any
 
 import onnx
 
+from eqsat_opt.common.codecs import value_from_json
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import EqsatError, RuntimeFailed, reason
@@ -116,7 +117,7 @@ def _apart(
             "meter": "" if meter is None else meter.place,
         }
         found = box.call("the race", f"{__name__}:race_here", value, blobs, deadline=deadline)
-    return RaceResult.from_fields(found)
+    return value_from_json(found, RaceResult, "the race")
 
 
 def _file(model: ModelSource, folder: str, number: int) -> str:

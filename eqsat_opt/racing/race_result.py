@@ -85,15 +85,6 @@ class RaceResult:
     is_open: bool = False
     meter: str = ""
 
-    @classmethod
-    def from_fields(cls, data: Mapping[str, Any]) -> RaceResult:
-        """Restore a race that another process held, from the result of ``dataclasses.asdict``."""
-        entries = {
-            name: RaceEntry(**{**entry, "session_us": tuple(entry["session_us"])})
-            for name, entry in data["entries"].items()
-        }
-        return cls(**{**data, "entries": entries})
-
     @property
     def speedup(self) -> float:
         """The factor by which the winner is faster than the original; 1 if the original won."""

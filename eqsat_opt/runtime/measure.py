@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias
 
+from eqsat_opt.common.codecs import value_from_json
 from eqsat_opt.errors import RuntimeFailed
 
 try:
@@ -184,21 +185,9 @@ class Measurement:
         """Return the measurement that `to_json` wrote.
 
         Raises:
-            ValueError: a field is missing, unknown, or of the wrong type.
+            StageError: a field is missing, unknown, or of the wrong type.
         """
-        numbers = (int, float)
-        types = {"int": (int,), "float": numbers, "float | None": numbers}
-        names = {field.name for field in fields(cls)}
-        if not isinstance(data, Mapping) or {*data, "power_w"} != names:
-            raise ValueError(f"a measurement has exactly the fields {', '.join(sorted(names))}")
-        for field in fields(cls):
-            if field.name not in data:
-                continue
-            if isinstance(data[field.name], bool) or not isinstance(
-                data[field.name], types.get(str(field.type), (str,))
-            ):
-                raise ValueError(f"field {field.name} of a measurement is not a {field.type}")
-        return cls(**data)
+        return value_from_json(data, cls, "the measurement")
 
 
 @contextmanager

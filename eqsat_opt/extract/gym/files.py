@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat_opt.common.codecs import parse_json
 from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.gym.costs import METRIC, read_costs
@@ -133,29 +134,12 @@ def load_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not text.strip():
         raise ExtractionError(f"{path} is empty; write the e-graph again")
     try:
-        data = json.loads(text, object_pairs_hook=_distinct)
-    except _DuplicateKey as error:
-        raise ExtractionError(f"{path}: the key {error} comes twice in one object") from error
+        data = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ExtractionError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise NoEGraph(f"{path} is not an egraph-serialize file: no nodes or root_eclasses")
     return data
-
-
-class _DuplicateKey(Exception):
-    """Error for a key that comes twice; the message is the key."""
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _DuplicateKey(repr(key))
-            seen.add(key)
-    return value
 
 
 def _parsed(nodes: dict[str, Any], roots: list[Any], peaks: list[str]) -> GymFile:

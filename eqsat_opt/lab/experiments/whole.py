@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from urllib.parse import quote
 
 import onnx_ir
 
+from eqsat_opt.common.codecs import report_text
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.files import Scratch, write_whole
 from eqsat_opt.errors import ModelError, OptionError, PlanError, RuntimeFailed, reason
@@ -116,7 +116,7 @@ def compare_apart(
             found = replace(found, race=_raced(found, model, request))
     if save is None:  # the files are gone
         return replace(found, results=tuple(replace(one, model="") for one in found.results))
-    text = json.dumps(_finite(found.to_json()), indent=2, ensure_ascii=False) + "\n"
+    text = report_text(found.to_json())
     write_whole(os.path.join(save, "comparison.json"), text, OptionError)
     return found
 
@@ -158,15 +158,6 @@ def _made(folder: str) -> str:
 
 def _file_name(method: str, seed: int | None) -> str:
     return f"{quote(method, safe='')}{'' if seed is None else f'-{seed}'}.onnx"
-
-
-def _finite(value: Any) -> Any:
-    """Replace infinities, which JSON lacks, by null."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _raced(found: Comparison, model: AnyModel, request: Request) -> RaceResult:

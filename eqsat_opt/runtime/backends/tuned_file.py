@@ -18,6 +18,7 @@ from typing import Any
 
 import onnx
 
+from eqsat_opt.common.codecs import record_in
 from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
@@ -159,7 +160,7 @@ def is_tuned_by(metadata: Mapping[str, str]) -> bool:
 
 def tuned_threads(model: ModelSource) -> int:
     """Return the threads that a model is tuned for; 0 if it is not tuned, or names none."""
-    threads = _record(_metadata(model).get(_KEY, "")).get("threads")
+    threads = record_in(_metadata(model).get(_KEY, "")).get("threads")
     return threads if type(threads) is int and threads > 0 else 0
 
 
@@ -241,7 +242,7 @@ def _execution(text: str, threads: int) -> Execution:
     Raises:
         _Misfit: the record does not fit this machine.
     """
-    record = _record(text)
+    record = record_in(text)
     if record.get("format") != _FORMAT:
         known = "its record cannot be read" if "format" not in record else ""
         raise _Misfit(known or f"format {record['format']} is not {_FORMAT}")
@@ -263,15 +264,6 @@ def _execution(text: str, threads: int) -> Execution:
     if different:
         raise _Misfit(", ".join(different))
     return execution
-
-
-def _record(text: str) -> dict[str, Any]:
-    """Parse the record of a tuned model; empty if it cannot be read."""
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _metadata(model: ModelSource) -> dict[str, str]:

@@ -277,7 +277,7 @@ def changed(name: str, **changes: object) -> dict[str, Any]:
         (changed("one.0", children="two.0"), ["top"], "one.0 has children that are not a list"),
         (changed("one.0", children=[["two.0"]]), ["top"], "one.0 has the child ['two.0']"),
         (changed("one.0", cost=-1), ["top"], "one.0 costs -1.0"),
-        (changed("one.0", cost=float("nan")), ["top"], "one.0 costs nan"),
+        (changed("one.0", cost=float("nan")), ["top"], "NaN is not a JSON number"),
         (changed("one.0", cost=10**400), ["top"], "one.0 costs inf"),
         (changed("one.0", cost="3"), ["top"], "one.0 has the cost '3', which is not a number"),
         (changed("one.0", cost=True), ["top"], "one.0 has the cost True"),

@@ -22,7 +22,7 @@ from eqsat_opt.cost.metrics import ENERGY, LAUNCH_US
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.store import ProfileStore
-from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.errors import OptionError, RuntimeFailed, StageError
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
 from eqsat_opt.lab.comparison.compare import prices_text
 from eqsat_opt.lab.comparison.settings import CompareSettings
@@ -133,7 +133,7 @@ def test_rows_without_a_power_are_as_before() -> None:
     plain = Measurement(1.0, 1.0, 1.0, 3, 0, "cpu", 1.0, 1.0)
     assert "power_w" not in plain.to_json()
     assert Measurement.from_json(plain.to_json()) == plain
-    with pytest.raises(ValueError, match="power_w of a measurement"):
+    with pytest.raises(StageError, match=r"got `str` - at `\$.power_w`"):
         Measurement.from_json({**plain.to_json(), "power_w": "much"})
 
 

@@ -242,9 +242,9 @@ def changed(*keys: Any, to: Any) -> Callable[[dict[str, Any]], str]:
         (changed("format", to="eqsat-opt plan 1"), "neither a device profile nor prices"),
         (changed("version", to=9), "is not an export of a profile store"),
         (changed("rows", 0, "threads", to=1 << 80), "is not an export of a profile store"),
-        (changed("rows", 0, "threads", to="one"), "threads is not of type int"),
+        (changed("rows", 0, "threads", to="one"), "got `str` - at `$.threads`"),
         (changed("rows", 0, "measurement", "time_us", to=0), "a kernel took 0 µs"),
-        (changed("rows", 0, "measurement", "power_w", to="x"), "power_w of a measurement"),
+        (changed("rows", 0, "measurement", "power_w", to="x"), "got `str` - at `$.power_w`"),
         (changed("rows", 0, "measured_at", to="today"), "Invalid isoformat"),
         (changed("rows", to=[]), "no price of a kernel"),
     ],
@@ -310,4 +310,6 @@ def test_a_device_that_was_damaged_later(folder: Path, capsys: pytest.CaptureFix
     assert main(["optimize", "zoo:sru@tiny", "-o", "x.onnx", "--target", "there"]) == 1
     text = capsys.readouterr().err
     assert text.count("\n") == 1
-    assert "holds what is no price: threads is not of type int" in text
+    assert (
+        "holds what is no price: the key of a row cannot be read: Expected `int`, got `str`" in text
+    )

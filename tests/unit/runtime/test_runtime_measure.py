@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from eqsat_opt.errors import StageError
 from eqsat_opt.runtime.measure import (
     LEAST_US,
     SYSTEM_CLOCK,
@@ -176,7 +177,7 @@ def test_json_round_trip() -> None:
     ids=["text", "fraction", "number", "unknown", "bool"],
 )
 def test_malformed_json_is_refused(change: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="measurement"):
+    with pytest.raises(StageError, match="the measurement "):
         Measurement.from_json({**RESULT.to_json(), **change})
 
 

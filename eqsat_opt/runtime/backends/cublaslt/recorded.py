@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
+from eqsat_opt.common.codecs import parse_json
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import StageError
 from eqsat_opt.ir.graph.kernel import Kernel
@@ -118,7 +119,7 @@ def support_of(data: bytes) -> Support:
         StageError: the bytes are not a table of cuBLASLt.
     """
     try:
-        document = json.loads(gzip.decompress(data))
+        document = parse_json(gzip.decompress(data))
         names: list[str] = document["algorithms"]
         found = {
             key: tuple(Choice(names[number], int(size)) for number, size in choices)
@@ -126,7 +127,7 @@ def support_of(data: bytes) -> Support:
         }
         made = Support(int(document["version"]), document["gelu"], found)
         is_ours = document["format"] == FORMAT and made.gelu in _FORMS
-    except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
+    except (OSError, EOFError, ArithmeticError, ValueError, LookupError, TypeError) as error:
         raise StageError(f"this is no table of cuBLASLt: {error}") from error
     if not is_ours:
         raise StageError(f"this is no table of cuBLASLt of the format {FORMAT!r}")
