@@ -238,7 +238,7 @@ def read_taso(path: str | Path) -> tuple[TasoRule, ...]:
     except OSError as error:
         raise RuleError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        collection = parse(data, "the file")
+        collection = parse(memoryview(data), "the file")
         if set(collection.fields) - {1}:
             raise RuleError("the file holds more than rules")
         rules = tuple(_rule(m, number) for number, m in enumerate(collection.messages(1, "rule")))

@@ -171,7 +171,9 @@ def test_damage_is_refused_or_reads_as_a_rule(written: Path) -> None:
             "too many for a rule",
         ),
         (b"\x0a" + b"\xff" * 11, "more than 64 bits"),
-        (b"\x09" + bytes(8), "kind 1"),
+        (b"\x09" + bytes(8), "has a field 0"),
+        (b"\x0b", "unknown wire type 3"),
+        (b"\x0a" + b"\xff" * 3, "ends early"),
     ],
 )
 def test_nonsense_is_refused_with_its_reason(written: Path, data: bytes, reason: str) -> None:

@@ -3,9 +3,6 @@
 They are the initializers of the main graph and the values of its Constant nodes. No tensor is
 loaded before it is used, and data in other files stay mapped. Running a plan needs nothing else of
 a model.
-
-A protobuf message is a sequence of (key, value); a key holds a field's number and its wire type: 0
-is a variable-length integer, 1 and 5 are eight and four bytes, 2 is a length and as many bytes.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.common.paths import shown
+from eqsat_opt.common.wire_format import Fields, fields_of, message_of
 from eqsat_opt.errors import ModelError, reason
 from eqsat_opt.ir.values.types import DTYPE_NAMES, numpy_dtype
 
@@ -32,7 +30,6 @@ Array = npt.NDArray[Any]
 ModelLike: TypeAlias = Any
 """A file, its bytes, a model that can serialise itself, or arrays by name."""
 
-_Fields: TypeAlias = dict[int, list[Any]]
 _Loader: TypeAlias = Callable[[], Array]
 
 # Numbers of fields in onnx.proto.
@@ -86,29 +83,29 @@ def _mapped(path: str) -> memoryview:
 
 
 def _tensors(data: memoryview, folder: str | None) -> Iterator[tuple[str, _Loader]]:
-    graphs = _fields(data).get(_GRAPH)
+    graphs = fields_of(data).get(_GRAPH)
     if not graphs:
         raise ValueError("no graph")
-    graph = _fields(_message(graphs[-1]))
+    graph = fields_of(message_of(graphs[-1]))
     for item in graph.get(_INITIALIZER, ()):
-        tensor = _fields(_message(item))
+        tensor = fields_of(message_of(item))
         if _is_numeric(tensor) and tensor.get(_NAME):
             yield _text(tensor[_NAME][-1]), partial(_load, tensor, folder)
     for item in graph.get(_NODE, ()):
-        node = _fields(_message(item))
+        node = fields_of(message_of(item))
         is_constant = _text(_last(node, _OP_TYPE, b"")) == "Constant"
         if is_constant and not _last(node, _DOMAIN, b"") and node.get(_OUTPUT):
             for attribute in node.get(_ATTRIBUTE, ()):
-                loader = _attribute(_fields(_message(attribute)), folder)
+                loader = _attribute(fields_of(message_of(attribute)), folder)
                 if loader is not None:
                     yield _text(node[_OUTPUT][0]), loader
 
 
-def _attribute(fields: _Fields, folder: str | None) -> _Loader | None:
+def _attribute(fields: Fields, folder: str | None) -> _Loader | None:
     """Return a loader for the value of a Constant node, ``None`` if it is not numeric."""
     match _text(_last(fields, _ATTRIBUTE_NAME, b"")):
         case "value" if fields.get(_T):
-            tensor = _fields(_message(fields[_T][-1]))
+            tensor = fields_of(message_of(fields[_T][-1]))
             return partial(_load, tensor, folder) if _is_numeric(tensor) else None
         case "value_float":
             return partial(np.reshape, _numbers(fields, _F, "<f4") if _F in fields else 0, ())
@@ -122,11 +119,11 @@ def _attribute(fields: _Fields, folder: str | None) -> _Loader | None:
             return None
 
 
-def _is_numeric(tensor: _Fields) -> bool:
+def _is_numeric(tensor: Fields) -> bool:
     return DTYPE_NAMES.get(_last(tensor, _DATA_TYPE, 0), "string") != "string"
 
 
-def _load(tensor: _Fields, folder: str | None) -> Array:
+def _load(tensor: Fields, folder: str | None) -> Array:
     """Return the array of a TensorProto."""
     dtype_name = DTYPE_NAMES[_last(tensor, _DATA_TYPE, 0)]
     dtype = numpy_dtype(dtype_name)
@@ -138,7 +135,7 @@ def _load(tensor: _Fields, folder: str | None) -> Array:
     if _last(tensor, _LOCATION, 0):
         flat: Array = _external(tensor, name, folder, size * dtype.itemsize).view(dtype)
     elif _RAW in tensor:
-        flat = np.frombuffer(_message(tensor[_RAW][-1]), np.uint8)
+        flat = np.frombuffer(message_of(tensor[_RAW][-1]), np.uint8)
         flat = flat[: size * dtype.itemsize].view(dtype)
     elif dtype_name in ("float32", "complex64"):
         flat = _numbers(tensor, _FLOAT_DATA, "<f4").view(dtype)
@@ -158,10 +155,10 @@ def _load(tensor: _Fields, folder: str | None) -> Array:
 
 
 def _external(
-    tensor: _Fields, name: str, folder: str | None, size_bytes: int
+    tensor: Fields, name: str, folder: str | None, size_bytes: int
 ) -> npt.NDArray[np.uint8]:
     """Map the bytes of a file beside the model."""
-    pairs = (_fields(_message(item)) for item in tensor.get(_EXTERNAL, ()))
+    pairs = (fields_of(message_of(item)) for item in tensor.get(_EXTERNAL, ()))
     place = {_text(_last(pair, 1, b"")): _text(_last(pair, 2, b"")) for pair in pairs}
     if folder is None:
         raise ModelError(f"the weight {name!r} lies in another file; give the model as a path")
@@ -179,66 +176,25 @@ def _external(
         ) from error
 
 
-# ** the wire format **
+# ** values of fields **
 
 
-def _fields(data: memoryview) -> _Fields:
-    """Return values by field number: integers, or views of the bytes of longer values."""
-    found: _Fields = {}
-    position = 0
-    while position < len(data):
-        key, position = _varint(data, position)
-        number, kind = key >> 3, key & 7
-        value: Any
-        if kind == 0:
-            value, position = _varint(data, position)
-            value = value - (1 << 64) if value >> 63 else value
-        elif kind in (1, 2, 5):
-            length = {1: 8, 5: 4}.get(kind, 0)
-            if kind == 2:
-                length, position = _varint(data, position)
-            value, position = data[position : position + length], position + length
-        else:
-            raise ValueError(f"wire type {kind}")
-        if number < 1 or position > len(data):
-            raise ValueError("no message")
-        found.setdefault(number, []).append(value)
-    return found
-
-
-def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    for place in range(position, min(position + 10, len(data))):
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & (1 << 64) - 1, place + 1
-        shift += 7
-    raise ValueError("an integer does not end")
-
-
-def _message(value: Any) -> memoryview:
-    if not isinstance(value, memoryview):
-        raise ValueError("a number where a message should be")
-    return value
-
-
-def _last(fields: _Fields, number: int, default: Any) -> Any:
+def _last(fields: Fields, number: int, default: Any) -> Any:
     """Return the last value of a field, which overrides the others."""
     return fields[number][-1] if number in fields else default
 
 
 def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else bytes(_message(value)).decode()
+    return value.decode() if isinstance(value, bytes) else bytes(message_of(value)).decode()
 
 
-def _numbers(fields: _Fields, number: int, dtype: str) -> Array:
+def _numbers(fields: Fields, number: int, dtype: str) -> Array:
     """Return a repeated field of floating point numbers, packed or one by one."""
-    parts = [bytes(_message(part)) for part in fields.get(number, ())]
+    parts = [bytes(message_of(part)) for part in fields.get(number, ())]
     return np.frombuffer(b"".join(parts), dtype)
 
 
-def _integers(fields: _Fields, number: int) -> npt.NDArray[np.int64]:
+def _integers(fields: Fields, number: int) -> npt.NDArray[np.int64]:
     """Return a repeated field of integers, packed or one by one."""
     parts = []
     for part in fields.get(number, ()):
