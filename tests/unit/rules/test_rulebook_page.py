@@ -51,6 +51,9 @@ def test_every_link_leads_to_a_heading() -> None:
     headings = [_anchor(line.lstrip("#")) for line in page.splitlines() if line.startswith("#")]
     assert len(headings) == len(set(headings))
     links = set(re.findall(r"\]\(#([^)]*)\)", page))
+    pages = set(re.findall(r"\]\((\w[^)#]*)", page))
+    assert pages
+    assert all((OWN_RULES.parent / one).is_file() for one in pages)
     assert links <= set(headings)
     assert {_anchor(name) for name in (*standings(), *families())} <= links
 
