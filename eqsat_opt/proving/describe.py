@@ -1,7 +1,7 @@
 """The rulebook for people: the reader that renders rules as text and Markdown.
 
 ``python -m eqsat_opt.proving.describe docs/rulebook.md`` writes the page, which is not part of the
-repository; ``docs/rules.md`` says how to read it.
+repository; ``docs/rules.md`` explains its words.
 """
 
 from __future__ import annotations
