@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir
@@ -25,13 +25,8 @@ from eqsat_opt.errors import CheckFailed, ModelError, OptionError, printable, re
 from eqsat_opt.pipeline.options import Options, chosen_options
 from eqsat_opt.pipeline.serving import session
 
-try:
+if TYPE_CHECKING:
     import torch
-    from torch.utils import _pytree as pytree
-except ImportError as error:
-    raise OptionError(
-        f"eqsat_opt.torch needs PyTorch ({reason(error)}): pip install torch onnxscript"
-    ) from None
 
 __all__ = ["OptimizedModule", "optimize"]
 
@@ -52,6 +47,9 @@ class OptimizedModule:
 
     def __init__(self, result: api.Result, session: Any, example: Any) -> None:
         """Keep a result, its session and outputs of the module as an example of their structure."""
+        import torch
+        from torch.utils import _pytree as pytree
+
         self.result = result
         self.session = session
         leaves, self._structure = pytree.tree_flatten(example)
@@ -64,6 +62,9 @@ class OptimizedModule:
             ModelError: there are more or fewer tensors than the exported model has inputs.
             RuntimeFailed: onnxruntime cannot run the model on these inputs.
         """
+        import torch
+        from torch.utils import _pytree as pytree
+
         tensors = _tensors((args, kwargs))
         names = [one.name for one in self.session.get_inputs()]
         if len(tensors) != len(names):
@@ -110,9 +111,16 @@ def optimize(
 
     Raises:
         ModelError: the module is in training mode, or PyTorch cannot export it.
-        OptionError: an option has no meaning, or a package is missing.
+        OptionError: an option has no meaning, or PyTorch or its exporter is missing.
         CheckFailed: onnxruntime computes something else than the module.
     """
+    try:
+        import torch
+    except ImportError as error:
+        raise OptionError(
+            f"eqsat_opt.torch needs PyTorch ({reason(error)}): pip install torch onnxscript"
+        ) from None
+
     chosen = chosen_options(None, options)
     if module.training:
         raise ModelError("the module is in training mode, and dropout is random: call eval() first")
@@ -134,6 +142,8 @@ def _exported(
     *,
     dynamo: bool,
 ) -> onnx_ir.Model:
+    import torch
+
     if not dynamo and dynamic_shapes is not None:
         raise OptionError("dynamic_shapes needs dynamo=True: tracing fixes all sizes")
     file = BytesIO()
@@ -145,7 +155,7 @@ def _exported(
             )  # fmt: skip
             found: onnx_ir.Model = program.model
             return found
-        with warnings.catch_warnings():  # whoever asks for tracing knows that it is deprecated
+        with warnings.catch_warnings():  # the caller asked for what is deprecated
             warnings.simplefilter("ignore", DeprecationWarning)
             torch.onnx.export(
                 module, args, file, kwargs=kwargs or None, dynamo=False, verbose=False
@@ -171,6 +181,9 @@ def _opened(result: api.Result, options: Options) -> Any:
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
+    import torch
+    from torch.utils import _pytree as pytree
+
     return [leaf for leaf in pytree.tree_leaves(values) if torch.is_tensor(leaf)]
 
 
@@ -180,6 +193,8 @@ def _require_equal(found: Any, expected: Any, tolerance: float) -> None:
     Raises:
         CheckFailed: they are not.
     """
+    import torch
+
     pairs = zip(_tensors(found), _tensors(expected), strict=True)
     for number, (ours, theirs) in enumerate(pairs):
         wanted = theirs.detach().cpu()

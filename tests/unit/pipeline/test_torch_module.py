@@ -17,6 +17,7 @@ WITHOUT = (
     "from eqsat_opt.errors import OptionError\n"
     "try:\n"
     "    import eqsat_opt.torch\n"
+    "    eqsat_opt.torch.optimize(None)\n"
     "except OptionError as error:\n"
     "    print(error)\n"
 )
