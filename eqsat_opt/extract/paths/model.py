@@ -46,8 +46,6 @@ def solve_paths(
     if not instance.roots:
         return Solved([-1] * instance.n_classes, 0.0, True)
     build = PathModel(instance, cp_model.CpModel())
-    build.rows()
-    build.levels()
     build.limits(cp_model)
     build.objective(cp_model)
     if hint is not None:
@@ -67,8 +65,4 @@ def solve_paths(
         bound = solver.best_objective_bound / build.scale
     if status == cp_model.UNKNOWN:
         return Solved(None, bound, False)
-    choice = [-1] * instance.n_classes
-    for i, x in build.x.items():
-        if x is True or (x is not None and solver.boolean_value(x)):
-            choice[instance.option_class[i]] = i
-    return Solved(choice, bound, status == cp_model.OPTIMAL)
+    return Solved(build.choice(solver), bound, status == cp_model.OPTIMAL)

@@ -1,15 +1,14 @@
-"""The rows of the CP-SAT model with finish times: choice, cycles, limits, waiting, objective."""
+"""The rows of the CP-SAT model with finish times: choices, limits, waiting, objective."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from eqsat_opt.extract.critical_path import least_finish, least_tail
-from eqsat_opt.extract.instance import possible_classes, strong_components
 from eqsat_opt.extract.paths.instance import ROUNDING, PathInstance
-from eqsat_opt.extract.solve.exact import add_levels, hint_levels
+from eqsat_opt.extract.solve.choice_model import ChoiceModel, floored, scale_of
 
 __all__ = ["PathModel"]
 
@@ -17,66 +16,35 @@ _COST_BITS = 36
 _LIMIT_BITS = 50
 
 
-class PathModel:
-    """The model under construction.
+class PathModel(ChoiceModel):
+    """The model under construction: choices, limits and finish times."""
 
-    `x` and `y` are True, in place of a variable, for what every solution contains.
-    """
+    instance: PathInstance
 
     def __init__(self, instance: PathInstance, model: Any) -> None:
-        self.instance, self.model = instance, model
-        self.order, self.component = _needed_classes(instance)
-        self.forced = _forced(instance)
-        self.y: dict[int, Any] = {}
-        self.x: dict[int, Any] = {}
-        for c in self.order:
-            m = instance.members[c]
-            if c in self.forced:
-                self.y[c] = True
-            else:
-                self.y[c] = model.new_bool_var("")
-            for i in m:
-                self.x[i] = self.y[c] if len(m) == 1 else model.new_bool_var("")
+        super().__init__(instance, model)
+        if instance.signed:
+            self._require_users()
 
-    def rows(self) -> None:
-        """Add an option for each needed class, its children, and users if costs are negative."""
+    def _require_users(self) -> None:
+        """Add rows that no class is chosen without a user, which a negative cost would pay for.
+
+        Users form no cycle, so the way up from user to user ends at a root.
+        """
         users: dict[int, list[Any]] = {c: [] for c in self.order}
+        for i, x in self.x.items():
+            for d in self.instance.children[i]:
+                users[d].append(x)
         for c in self.order:
-            m = self.instance.members[c]
-            if len(m) != 1:
-                rest = [] if self.y[c] is True else [~self.y[c]]
-                self.model.add_exactly_one([*(self.x[i] for i in m), *rest])
-            using: dict[int, list[int]] = {}
-            for i in m:
-                for d in self.instance.children[i]:
-                    using.setdefault(d, []).append(i)
-                    users[d].append(self.x[i])
-            for d, options in using.items():
-                if self.y[d] is True:
-                    continue
-                if len(options) < len(m):
-                    self.model.add_at_most_one([*(self.x[i] for i in options), ~self.y[d]])
-                elif self.y[c] is True:
-                    self.model.add_bool_or([self.y[d]])
-                else:
-                    self.model.add_implication(self.y[c], self.y[d])
-        if self.instance.signed:
-            # A class with a negative cost must not be chosen without a user. Users form no cycle,
-            # so the way up from user to user ends at a root.
-            for c in self.order:
-                if self.y[c] is not True and not any(u is True for u in users[c]):
-                    self.model.add_bool_or([~self.y[c], *users[c]])
-
-    def levels(self) -> None:
-        """Add a level for each class on a cycle; chosen options are above their children."""
-        self.level = add_levels(self.model, self.order, self.component, self.instance, x=self.x)
+            if self.y[c] is not True and not any(u is True for u in users[c]):
+                self.model.add_bool_or([~self.y[c], *users[c]])
 
     def limits(self, cp_model: Any) -> None:
         """Add the limits on totals."""
         for column, limit in enumerate(self.instance.capacity):
             loads = {i: self.instance.load[i][column] for i in self.x}
-            scale = _scale(loads.values(), math.fsum(loads.values()), _LIMIT_BITS)
-            variables, numbers, constant = self._sum(loads, scale)
+            scale = scale_of(loads.values(), math.fsum(loads.values()), _LIMIT_BITS)
+            variables, numbers, constant = self.scaled_sum(loads, scale)
             limit_scaled = math.floor(limit * scale * (1 + ROUNDING)) - constant
             self.model.add(cp_model.LinearExpr.weighted_sum(variables, numbers) <= limit_scaled)
 
@@ -93,10 +61,10 @@ class PathModel:
         if instance.alpha > 0:
             lengths = [instance.alpha * instance.path[i] for i in self.x]
             reference = max(reference, math.fsum(lengths))
-            self.scale = _scale([*costs.values(), *lengths], reference, _COST_BITS)
+            self.scale = scale_of([*costs.values(), *lengths], reference, _COST_BITS)
         else:
-            self.scale = _scale(costs.values(), reference, _COST_BITS)
-        variables, numbers, constant = self._sum(costs, self.scale)
+            self.scale = scale_of(costs.values(), reference, _COST_BITS)
+        variables, numbers, constant = self.scaled_sum(costs, self.scale)
         goal = cp_model.LinearExpr.weighted_sum(variables, numbers) + constant
         self.finish: dict[int, Any] = {}
         self.units: dict[int, int] = {}
@@ -114,8 +82,8 @@ class PathModel:
         if instance.alpha > 0:
             scale = self.scale * instance.alpha
         else:
-            scale = _scale(lengths.values(), math.fsum(lengths.values()), _LIMIT_BITS)
-        self.units = {i: _floor(length * scale) for i, length in lengths.items()}
+            scale = scale_of(lengths.values(), math.fsum(lengths.values()), _LIMIT_BITS)
+        self.units = {i: floored(length * scale) for i, length in lengths.items()}
         horizon = sum(max(self.units[i] for i in instance.members[c]) for c in self.order)
         if math.isfinite(instance.path_limit):
             horizon = min(horizon, math.floor(instance.path_limit * scale * (1 + ROUNDING)))
@@ -174,83 +142,19 @@ class PathModel:
             for d in common:
                 model.add(own >= self.finish[d] + sum(self.units[i] * self.x[i] for i in m))
 
-    def _sum(self, numbers: dict[int, float], scale: float) -> tuple[list[Any], list[int], int]:
-        """Return variables, their scaled numbers, and the constant part."""
-        variables: list[Any] = []
-        scaled: list[int] = []
-        constant = 0
-        for i, number in numbers.items():
-            value = _floor(number * scale)
-            if self.x[i] is True:
-                constant += value
-            elif value:
-                variables.append(self.x[i])
-                scaled.append(value)
-        return variables, scaled, constant
-
     def hint(self, choice: Sequence[int]) -> None:
         """Add a solution as a hint, with its levels and finish times."""
-        instance, model = self.instance, self.model
-        measured = instance.measure(choice)
+        measured = self.instance.measure(choice)
         if measured is None:
             return
-        active = set(measured.order)
-        for c in self.order:
-            if self.y[c] is not True:
-                model.add_hint(self.y[c], c in active)
-            if len(instance.members[c]) > 1:
-                for i in instance.members[c]:
-                    model.add_hint(self.x[i], c in active and choice[c] == i)
-        chosen = {c: instance.children[choice[c]] for c in measured.order}
-        hint_levels(model, self.level, self.component, chosen)
-        finish: dict[int, int] = {}
+        self.hint_solution(choice, measured.order)
+        if not self.finish:
+            return
+        children, finish = self.instance.children, dict[int, int]()
         for c in measured.order:
-            if self.finish:
-                finish[c] = self.units[choice[c]] + max((finish[d] for d in chosen[c]), default=0)
+            before = max((finish[d] for d in children[choice[c]]), default=0)
+            finish[c] = self.units[choice[c]] + before
         for c, variable in self.finish.items():
             if not isinstance(variable, int):
-                model.add_hint(variable, finish.get(c, self.least[c]))
-        if self.finish:
-            model.add_hint(self.last, max(finish[r] for r in instance.roots))
-
-
-def _needed_classes(instance: PathInstance) -> tuple[list[int], list[int]]:
-    """Return the classes that the roots may need, children's components first, and components."""
-    needed = possible_classes(instance.members, instance.children, instance.roots)
-    members = [m if c in needed else [] for c, m in enumerate(instance.members)]
-    component = strong_components(members, instance.children)
-    return sorted(needed, key=lambda c: (component[c], c)), component
-
-
-def _forced(instance: PathInstance) -> set[int]:
-    """Return classes that every solution contains, as far as common children show."""
-    forced = set(instance.roots)
-    stack = list(forced)
-    while stack:
-        m = instance.members[stack.pop()]
-        if not m:
-            continue
-        common = set(instance.children[m[0]])
-        for i in m[1:]:
-            common.intersection_update(instance.children[i])
-        stack.extend(common - forced)
-        forced |= common
-    return forced
-
-
-def _scale(numbers: Iterable[float], reference: float, bits: int) -> float:
-    """Return a scale to integers: an exact small power of ten, or 2^bits / reference."""
-    values = list(numbers)
-    for scale in (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6):
-        if reference * scale > 2**bits:
-            break
-        if all(math.isclose(round(n * scale), n * scale, rel_tol=1e-14) for n in values):
-            return scale
-    if reference <= 0:
-        return 1.0
-    return 2.0**bits / reference
-
-
-def _floor(x: float) -> int:
-    nearest = round(x)
-    return nearest if math.isclose(nearest, x, rel_tol=1e-14) else math.floor(x)
+                self.model.add_hint(variable, finish.get(c, self.least[c]))
+        self.model.add_hint(self.last, max(finish[r] for r in self.instance.roots))
