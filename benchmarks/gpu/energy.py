@@ -36,8 +36,8 @@ from eqsat_opt.runtime.energy_windows import (
     AGAIN,
     Load,
     SensingMeter,
-    Terms,
     Window,
+    WindowOptions,
     energy_report,
     windows_in_turn,
 )
@@ -223,7 +223,7 @@ def _windows(
     loads: Sequence[Load], meter: SensingMeter, clock: Clock, deadline: Deadline, count: int
 ) -> Iterator[Window]:
     """As many as there is time for."""
-    for window in windows_in_turn(loads, meter, Terms(windows=count), clock):
+    for window in windows_in_turn(loads, meter, WindowOptions(windows=count), clock):
         yield window
         if deadline.expired:
             return

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Standing", "Trial", "log_noise"]
+__all__ = ["HeadToHead", "Trial", "log_noise"]
 
 # Two identical sessions may differ by this much: the noise where there was time for one build.
 _SINGLE_BUILD_NOISE = 0.15
@@ -34,7 +34,7 @@ def log_noise(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 @dataclass(frozen=True)
-class Standing:
+class HeadToHead:
     """The times of an entrant against those of a rival, over the builds that both ran.
 
     Attributes:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeAlias
 
 from eqsat_opt.errors import OptionError, RuntimeFailed
-from eqsat_opt.racing.evidence import Standing, log_noise
+from eqsat_opt.racing.evidence import HeadToHead, log_noise
 from eqsat_opt.racing.race_result import RaceEntry, RaceResult
 from eqsat_opt.runtime.devices.meters import EnergyMeter
 from eqsat_opt.runtime.measure import (
@@ -231,7 +231,7 @@ class _Track:
         is_open = self.settle(tie)
         pairs = self._pairs()
         entries = {name: self._entry(lane, tie) for name, lane in self._lanes.items()}
-        own = Standing([own for own, _ in pairs], pairs, log_noise(pairs), tie)
+        own = HeadToHead([own for own, _ in pairs], pairs, log_noise(pairs), tie)
         faster = {name: entry.ratio for name, entry in entries.items() if entry.wins}
         return RaceResult(
             winner=min(faster, key=faster.__getitem__, default=self._original.name),
@@ -252,10 +252,10 @@ class _Track:
     def _pairs(self) -> list[tuple[float, float]]:
         return list(zip(self._original.session_us, self._twin.session_us, strict=True))
 
-    def _standing(self, lane: _Lane, tie: float, least_noise: float = 0.0) -> Standing:
+    def _standing(self, lane: _Lane, tie: float, least_noise: float = 0.0) -> HeadToHead:
         pairs = self._pairs()
         noise = max(log_noise(pairs), least_noise)
-        return Standing(lane.session_us, pairs[: len(lane.session_us)], noise, tie)
+        return HeadToHead(lane.session_us, pairs[: len(lane.session_us)], noise, tie)
 
     def _built(self, lane: _Lane) -> Callable[[], object] | None:
         """Build a warm executable; return None, with a note in the lane, if that fails."""

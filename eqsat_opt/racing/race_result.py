@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from eqsat_opt.racing.evidence import Standing
+from eqsat_opt.racing.evidence import HeadToHead
 from eqsat_opt.runtime.measure import ClockKind
 
 __all__ = ["BUSY_SPREAD", "RaceEntry", "RaceResult"]
@@ -123,7 +123,7 @@ class RaceResult:
         standing = self._standing(name, self.original)
         return standing is None or standing.loses
 
-    def _standing(self, name: str, rival: str) -> Standing | None:
+    def _standing(self, name: str, rival: str) -> HeadToHead | None:
         """Compare two entrants; return ``None`` if either did not run to the end."""
         one, other = self.entries[name], self.entries[rival]
         if one.note or other.note:
@@ -132,7 +132,7 @@ class RaceResult:
         trials = [other.session_us[i : i + step] for i in range(0, len(other.session_us), step)]
         times = one.session_us[::2] if name == self.original else one.session_us
         builds = min(len(times), len(trials))
-        return Standing(times[:builds], trials[:builds], math.log1p(self.noise), self.tie)
+        return HeadToHead(times[:builds], trials[:builds], math.log1p(self.noise), self.tie)
 
     def to_json(self) -> dict[str, Any]:
         """Return the race as JSON values; the times of a candidate that never ran are null."""

@@ -27,8 +27,8 @@ __all__ = [
     "Load",
     "LoadEnergy",
     "SensingMeter",
-    "Terms",
     "Window",
+    "WindowOptions",
     "energy_report",
     "take_window",
     "windows_in_turn",
@@ -76,7 +76,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Terms:
+class WindowOptions:
     """Durations and counts of a measurement.
 
     Attributes:
@@ -184,14 +184,14 @@ class _Watch:
 
 
 def take_window(
-    load: Load, meter: SensingMeter, terms: Terms | None = None, clock: Clock = SYSTEM_CLOCK
+    load: Load, meter: SensingMeter, terms: WindowOptions | None = None, clock: Clock = SYSTEM_CLOCK
 ) -> Window:
     """Run a load for one window.
 
     Raises:
         RuntimeFailed: the counter does not move, or cannot be read.
     """
-    terms = Terms() if terms is None else terms
+    terms = WindowOptions() if terms is None else terms
     replays, batch_s = _warm(load, terms.warm_s, clock)
     watch, begin_ns, batches = _Watch(meter, clock), clock.wall_ns(), 0
     while watch.seconds < terms.window_s:
@@ -238,7 +238,7 @@ def _warm(load: Load, seconds: float, clock: Clock) -> tuple[int, float]:
 def windows_in_turn(
     loads: Sequence[Load],
     meter: SensingMeter,
-    terms: Terms | None = None,
+    terms: WindowOptions | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[Window]:
     """Take windows of all loads, and of the first a second time, and yield them.
@@ -254,7 +254,7 @@ def windows_in_turn(
     Raises:
         RuntimeFailed: the counter does not move, or cannot be read.
     """
-    terms = Terms() if terms is None else terms
+    terms = WindowOptions() if terms is None else terms
     entries = [*loads, *(replace(one, name=one.name + AGAIN) for one in loads[:1])]
     counted = dict.fromkeys((one.name for one in entries), 0)
     if len(counted) < len(entries):

@@ -18,11 +18,11 @@ from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.rules.rule import Phase, Rule, directed
 from eqsat_opt.rules.term import MAP, Term, applied
 
-__all__ = ["Program", "program_for", "relevant"]
+__all__ = ["EngineProgram", "program_for", "relevant"]
 
 
 @dataclass(frozen=True)
-class Program:
+class EngineProgram:
     """Schema, typing rules and substitution rules, compiled to commands.
 
     Attributes:
@@ -40,7 +40,7 @@ class Program:
 
 def program_for(
     rules: Sequence[Rule], terms: Iterable[TermNode], *, exact: bool = False
-) -> Program:
+) -> EngineProgram:
     """Return the program for ``terms`` under ``rules``, where equations are read both ways.
 
     Raises:
@@ -51,13 +51,15 @@ def program_for(
 
 
 @lru_cache(maxsize=16)
-def _program(rules: tuple[Rule, ...], held: frozenset[tuple[str, int]], exact: bool) -> Program:
+def _program(
+    rules: tuple[Rule, ...], held: frozenset[tuple[str, int]], exact: bool
+) -> EngineProgram:
     one_way = relevant(_directed(rules), {op for op, _ in held})
     numbers = rule_numbers(one_way)
     schema = Schema.of(one_way, held, exact=exact)
     compiled = [compile_rule(rule, numbers[rule.name], schema) for rule in one_way]
     commands = (*schema.declarations(), *typing_rules(schema), *compiled, "(set (now) 0)")
-    return Program(schema, commands, numbers, frozenset(rule.phase for rule in one_way))
+    return EngineProgram(schema, commands, numbers, frozenset(rule.phase for rule in one_way))
 
 
 @lru_cache(maxsize=8)

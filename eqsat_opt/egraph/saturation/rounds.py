@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.egraph.encoding.typing import SETTLED
 from eqsat_opt.egraph.engine.driver import Engine
-from eqsat_opt.egraph.saturation.program import Program
+from eqsat_opt.egraph.saturation.program import EngineProgram
 from eqsat_opt.rules.rule import Phase
 
 __all__ = ["Budget", "Rounds"]
@@ -62,7 +62,7 @@ class Rounds:
     def __init__(
         self,
         engine: Engine,
-        program: Program,
+        program: EngineProgram,
         budget: Budget,
         progress: Callable[[str], None] | None = None,
     ) -> None:

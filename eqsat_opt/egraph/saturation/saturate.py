@@ -16,7 +16,7 @@ from eqsat_opt.egraph.loading.siblings import NO_SEEDS, SEED_RULE, Seeds, siblin
 from eqsat_opt.egraph.loading.tables import load
 from eqsat_opt.egraph.recognition.readout import FUSED
 from eqsat_opt.egraph.recognition.recognise import Recognition, recognise
-from eqsat_opt.egraph.saturation.program import Program, program_for
+from eqsat_opt.egraph.saturation.program import EngineProgram, program_for
 from eqsat_opt.egraph.saturation.rounds import Budget, Rounds
 from eqsat_opt.egraph.terms import Lowered
 from eqsat_opt.ir.graph.graph import Graph
@@ -182,7 +182,7 @@ def _report(
     run: Rounds,
     loaded: int,
     ended: tuple[int, str],
-    prepared: Program,
+    prepared: EngineProgram,
     times: dict[str, float],
     found: Recognition,
 ) -> SaturationReport:

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from eqsat_opt.errors import OptionError, RuntimeFailed
-from eqsat_opt.racing.evidence import Standing
+from eqsat_opt.racing.evidence import HeadToHead
 from eqsat_opt.racing.race import race
 from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -181,15 +181,15 @@ def test_a_winner_is_ahead_more_often_than_luck_would_have_it(
     rivals: int, needed: list[int]
 ) -> None:
     found = [
-        Standing([1.0] * builds, [(2.0,) * rivals] * builds, 0.0, 0.03).needed
+        HeadToHead([1.0] * builds, [(2.0,) * rivals] * builds, 0.0, 0.03).needed
         for builds in range(1, 10)
     ]
     assert found == needed
 
 
 def test_the_condition_of_a_win() -> None:
-    def standing(times: list[float], noise: float = 0.0) -> Standing:
-        return Standing(times, [(1.0, 1.1)] * len(times), noise, 0.03)
+    def standing(times: list[float], noise: float = 0.0) -> HeadToHead:
+        return HeadToHead(times, [(1.0, 1.1)] * len(times), noise, 0.03)
 
     assert standing([0.9] * 3).wins
     assert not standing([0.9] * 3).is_open

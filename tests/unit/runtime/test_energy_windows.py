@@ -17,8 +17,8 @@ from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
 from eqsat_opt.runtime.devices.meters import find_meter, open_meter
 from eqsat_opt.runtime.energy_windows import (
     Load,
-    Terms,
     Window,
+    WindowOptions,
     energy_report,
     take_window,
     windows_in_turn,
@@ -26,7 +26,7 @@ from eqsat_opt.runtime.energy_windows import (
 from tests.tools.fake_nvml import REASONS, FakeNvml
 from tests.unit.machines import Machine
 
-SHORT = Terms(window_s=1.0, windows=2, more=1, warm_s=0.2, seed=3)
+SHORT = WindowOptions(window_s=1.0, windows=2, more=1, warm_s=0.2, seed=3)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def load(
 @pytest.mark.parametrize("time_us", [300.0, 70_000.0])
 def test_a_window_goes_from_tick_to_tick(fake: FakeNvml, time_us: float) -> None:
     meter = NvmlMeter()
-    one = take_window(load(fake, "a", 300.0, time_us), meter, Terms(), fake.machine)
+    one = take_window(load(fake, "a", 300.0, time_us), meter, WindowOptions(), fake.machine)
     assert one.seconds == pytest.approx(3.0, abs=0.11)
     assert one.ticks == round(one.seconds * 10)
     assert (one.power_w, one.sensed_w) == pytest.approx((300.0, 300.0), rel=5e-3)
