@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from eqsat_opt.pipeline.options import Options
     from eqsat_opt.pipeline.plans import load_plan, plan_model
+    from eqsat_opt.pipeline.reduction.reduce import reduce_model
     from eqsat_opt.pipeline.report.report import Report
     from eqsat_opt.pipeline.serving import native_library, session
     from eqsat_opt.pipeline.viewing.difference import compare_graphs
@@ -55,6 +56,7 @@ __all__ = [
     "native_library",
     "optimize",
     "plan_model",
+    "reduce_model",
     "session",
 ]
 
@@ -84,6 +86,7 @@ _HOMES = {
     "native_library": "eqsat_opt.pipeline.serving",
     "optimize": "eqsat_opt.api",
     "plan_model": "eqsat_opt.pipeline.plans",
+    "reduce_model": "eqsat_opt.pipeline.reduction.reduce",
     "session": "eqsat_opt.pipeline.serving",
 }
 

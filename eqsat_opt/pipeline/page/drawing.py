@@ -172,7 +172,7 @@ def _drawn(placed: PlacedGraph, prices: _Prices, marked: set[int], kind: str) ->
         )
         return len(nodes) - 1
 
-    read = {name for number in shown for name in graph.nodes[number].reads}
+    read = {name for number in shown for name in graph.nodes[number].reads}.union(graph.outputs)
     for name in graph.inputs:
         if name in read:
             ids[name] = add(name, "input", name, _type(graph, name))

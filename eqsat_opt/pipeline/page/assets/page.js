@@ -66,6 +66,8 @@ class Pane {
       layout.setNode(node.id, { width: 22 + 7.2 * short(node.op).length, height: HEIGHT });
     }
     for (const [from, to] of this.graph.edges) layout.setEdge(from, to);
+    this.size = { width: 0, height: 0 };
+    if (!this.graph.nodes.length) return; // constants alone
     dagre.layout(layout);
     this.size = layout.graph();
     const lines = make("g", {}, this.svg);
@@ -103,7 +105,9 @@ class Pane {
     this.set(start(x, width, this.size.width), start(y, height, this.size.height), width, height);
   }
 
-  zoom(factor, x = this.box.x + this.box.width / 2, y = this.box.y + this.box.height / 2) {
+  zoom(factor, ...at) { if (this.size.width) this.zoomAt(factor, ...at); }
+
+  zoomAt(factor, x = this.box.x + this.box.width / 2, y = this.box.y + this.box.height / 2) {
     const { x: left, y: top, width, height } = this.box;
     const share = Math.min(Math.max(factor, 40 / width), (8 * Math.max(this.size.width, this.size.height)) / width);
     this.set(x - (x - left) * share, y - (y - top) * share, width * share, height * share);
@@ -158,6 +162,7 @@ class Pane {
   }
 
   focus(number) {
+    if (!this.elements.length) return;
     const count = this.elements.length;
     const { node, group } = this.elements[(number + count) % count];
     group.focus({ preventScroll: true });

@@ -17,6 +17,9 @@ EVIL = "</script><img src=x onerror=alert(1)>ü\"'&"
 """A name that would leave a script, an attribute and a text."""
 
 
+_CONSTANT = "(float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Identity(w) }"
+
+
 def evil_model() -> onnx.ModelProto:
     """Two products that associate, behind an operator of another domain."""
     nodes = [
@@ -46,6 +49,13 @@ def explanation() -> Explanation:
 @pytest.fixture(scope="session")
 def explained(explanation: Explanation) -> str:
     return explanation_page(explanation)
+
+
+@pytest.fixture(scope="session", params=["(float[2] x) => (float[2] x) {}", _CONSTANT])
+def bare(request: pytest.FixtureRequest) -> str:
+    """The page of a graph without operators."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["":17]> g {request.param}')
+    return explanation_page(api.explain(model, measure=False, store="", threads=1, budget=60))
 
 
 @pytest.fixture(scope="session")

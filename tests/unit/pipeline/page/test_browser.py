@@ -70,3 +70,19 @@ def test_a_page_in_a_browser(
     assert after.locator(".node.lit").count() == 2
     assert told == [file.as_uri()]
     page.close()
+
+
+def test_a_graph_without_operators(browser: Any, bare: str, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(bare, encoding="utf-8")
+    page = browser.new_page()
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.goto(file.as_uri())
+    graph = page.locator(".pane[data-side=after] svg")
+    graph.focus()
+    for key in ("+", "0", "n", "Enter"):
+        page.keyboard.press(key)
+    assert told == []
+    page.close()
