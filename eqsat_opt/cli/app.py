@@ -19,7 +19,7 @@ import typer
 from typer.main import get_command
 
 from eqsat_opt import __version__
-from eqsat_opt.cli import bench, devices, explain, optimize, plan, profile, rules, zoo
+from eqsat_opt.cli import bench, devices, doctor, explain, optimize, plan, profile, rules, zoo
 from eqsat_opt.cli import (
     run as run_command,
 )
@@ -41,7 +41,7 @@ app = typer.Typer(
     name=_NAME,
     help="Equality saturation for ONNX models: faster, checked, and never slower than measured.",
     no_args_is_help=False,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 
@@ -74,6 +74,7 @@ app.command("compare")(compare.compare_methods)
 app.command("extract")(extract.extract_egraphs)
 app.command("run")(run_command.run_plan)
 app.command("schema")(print_schema)
+app.command("doctor")(doctor.diagnose)
 app.add_typer(devices.app, name="devices")
 app.add_typer(plan.app, name="plan")
 app.add_typer(profile.app, name="profile")
