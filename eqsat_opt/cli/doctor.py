@@ -38,7 +38,7 @@ def diagnose(
         grid.add_column(no_wrap=True)
         grid.add_column(style="dim", no_wrap=True)
         for item in items:
-            mark = "failed" if item.name in REQUIRED and not item.is_here else _MARKS[item.is_here]
+            mark = "ok" if item.is_here else "failed" if item.name in REQUIRED else "-"
             style = "" if item.is_here else "yellow"
             grid.add_row(
                 Text(mark, style=style or "green"), item.name, Text(item.text, style=style)
