@@ -10,9 +10,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:  # they need no base class, and importlib.abc takes longer to load than all of this
+    Loader = MetaPathFinder = object
 
 __all__ = ["defer_sympy"]
 

@@ -158,7 +158,7 @@ def test_prices_of_another_machine_become_a_target(
         "--budget",
         "20",
     ]
-    text = told(capsys, "optimize", *arguments, "-o", "x.onnx", "--json", "x.json")
+    text = told(capsys, "optimize", *arguments, "-v", "-o", "x.onnx", "--json", "x.json")
     report = json.loads((folder / "x.json").read_text())
     bounds = report["prices"]["bound"]
     assert set(report["prices"]) == {"bound"}
@@ -189,6 +189,7 @@ def test_answers_of_recorded_prices_alone(folder: Path, capsys: pytest.CaptureFi
     text = told(
         capsys, "optimize", model, "-o", "y.onnx", "--target", "vm.2", "--effort", "quick",
         "--budget", "20", "--rules", "none", "--plan", "y.json", "--json", "r.json",
+        "-v",
     )  # fmt: skip
     report = json.loads((folder / "r.json").read_text())
     planned = report["planned"]
