@@ -56,6 +56,10 @@ class Deadline:
         """Return the deadline of work that is followed by a step of so many seconds."""
         return Deadline(self.at_s - seconds, self.clock)
 
+    def earlier(self, other: Deadline) -> Deadline:
+        """Return the earlier of two deadlines of one clock."""
+        return self if self.at_s <= other.at_s else other
+
     def share(self, fraction: float, least_s: float = 0.0) -> Deadline:
         """Return the deadline of a stage that gets ``fraction`` of the time left.
 

@@ -53,6 +53,8 @@ def caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
     A ratio is not bounded by lower bounds of its denominator, and a limit that is kept by lower
     bounds may be broken.
     """
+    if found.proposal is None:
+        return
     unmeasured = found.proposal.choice.unmeasured
     below = objective.denominator if isinstance(objective, Ratio) else {}
     for metric in {TIME, ENERGY} & below.keys():
@@ -70,6 +72,8 @@ def caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
 
 def unrecorded(pricer: AnyPricer, found: Found) -> Iterator[str]:
     """Yield a note on kernels of the result without a recorded price, and how to record them."""
+    if found.proposal is None:
+        return
     choice = found.proposal.choice
     if isinstance(pricer, RecordedPricer) and choice.unmeasured:
         device = pricer.device

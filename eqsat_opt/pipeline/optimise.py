@@ -6,6 +6,7 @@ The stages are implemented in other packages; this module runs them in order und
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -48,7 +49,6 @@ from eqsat_opt.pipeline.report.numbers import with_body_flops
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Stages
 from eqsat_opt.pipeline.terms import (
-    NODE_S,
     TRYING,
     estimate_bulk_s,
     search_options,
@@ -171,14 +171,13 @@ def _optimised(
         with stages("load"):
             staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, request.session, deadline)
+            began = time.perf_counter(), time.process_time()
             imported, clean = import_graph(model, request, faults)
+            slowdown = _ratio(time.perf_counter() - began[0], time.process_time() - began[1])
         sizes = size_sets(imported, request.shape_sets)
         _require_sizes(request, sizes[0])
-        box = None
-        if request.check or (request.race and request.is_here):
-            box = stack.enter_context(sandbox())  # starts in the background while the search runs
-        if box is not None and has_doubt(sizes) and not lacking:
-            with stages("sizes"):
+        if request.runs_models and has_doubt(sizes) and not lacking:
+            with stages("sizes"), sandbox() as box:
                 tried = find_sizes(
                     staging.original,
                     sizes,
@@ -205,12 +204,10 @@ def _optimised(
         if search.counts_weights:
             clean, plain = (unfolded(one, least=True) for one in (clean, plain))
             search = replace(search, told={WEIGHT_BYTES: float(constant_bytes(model))})
-        if search.deadline.left_s < NODE_S * len(clean.nodes):
-            report = unsearched_report(name, model, stages.seconds, request)
-            return Outcome(model, None, report, None, bulk_s=bulk_s)
         terms = replace(terms_of(request, search, sizes, deadline), bulk_s=bulk_s)
         clear = _nothing
-        if box is not None:
+        if request.runs_models:  # after the bodies, which use the same process
+            box = stack.enter_context(sandbox())
             terms, clear = replace(terms, box=box), box.reset
         pricer = stack.enter_context(target_pricer(request))
         if isinstance(pricer, Pricer) and search.measure and is_measured(request.objective):
@@ -233,6 +230,7 @@ def _optimised(
             progress=stages.progress,
             faults=faults,
             current=lambda: stages.current,
+            slowdown=slowdown,
         )
         found, warnings = find_candidates(job, request.rules, deadline)
         if found is None:
@@ -241,7 +239,7 @@ def _optimised(
             job = replace(job, clean=plain)  # a new body may be wrong
             again, further = find_candidates(job, request.rules, deadline)
             found, warnings = again or found, (*warnings, *further)
-        breaks = found.proposal.choice.original_breaks
+        breaks = "" if found.proposal is None else found.proposal.choice.original_breaks
         if breaks:  # an original that breaks a limit must not win by its time
             terms = replace(terms, by_cost=True)
             job = replace(job, terms=terms)
@@ -389,6 +387,11 @@ def _late(bodies: Bodies) -> Iterator[str]:
     if bodies.late:
         names = ", ".join(bodies.late)
         yield f"there was no time to optimise the {names}; allow more with --budget"
+
+
+def _ratio(wall_s: float, computing_s: float) -> float:
+    """Return the seconds that passed for each second of computing, at least 1."""
+    return max(1.0, wall_s / computing_s) if computing_s > 0 else 1.0
 
 
 def _require_sizes(request: Request, sizes: Sizes) -> None:

@@ -125,6 +125,11 @@ class Request:
         return OrtOptions(self.threads, custom_ops=self.custom_ops)
 
     @property
+    def runs_models(self) -> bool:
+        """Whether models are run, to be compared or to race."""
+        return bool(self.check) or (self.race and self.is_here)
+
+    @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of the inputs on which original and result are compared."""
         return tuple(self.seed + number for number in range(self.check))

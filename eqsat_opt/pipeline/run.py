@@ -31,6 +31,7 @@ from eqsat_opt.pipeline.stages import Outcome, Stages
 from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.runtime.backends.ort.session import require_custom_ops
 from eqsat_opt.runtime.backends.registry import load_backend
+from eqsat_opt.runtime.backends.sandbox import prestart
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.select.proposal import Proposal
 
@@ -130,6 +131,8 @@ def run_request(
     faults = Faults(is_strict=request.strict)
     if request.decisions is not None and (why := obstacle(request.decisions)):
         raise OptionError(why)
+    if request.runs_models and request.replay is None:
+        faults.contain("check", prestart, "the check has to wait for a process")
     search = partial(optimise, tuned=tuned) if request.replay is None else replayed
     outcome = search(
         given,

@@ -14,7 +14,6 @@ from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.select.proposal import SearchOptions
 
 __all__ = [
-    "NODE_S",
     "TRYING",
     "estimate_bulk_s",
     "search_options",
@@ -24,10 +23,6 @@ __all__ = [
 
 _SEARCH = 0.7
 """Share of the time left after loading that the search gets; the rest is for check and race."""
-
-
-NODE_S = 5e-4
-"""Least seconds of a search per operator, even if it finds nothing."""
 
 
 TRYING = 0.3

@@ -25,7 +25,7 @@ from eqsat_opt.validation.judge import TO_EXCUSE
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["Accusation", "accuse"]
+__all__ = ["Accusation", "accuse", "without_rules"]
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,11 @@ def _without_faulty(is_wrong_alone: bool, reference: Reference, involved: str) -
     """Return the sentence for a candidate that is wrong although no rule is at fault."""
     if not is_wrong_alone:
         return f"none is when the search is repeated, so no rule is at fault; involved: {involved}"
+    return without_rules(reference)
+
+
+def without_rules(reference: Reference) -> str:
+    """Return the sentence for a candidate that is wrong without any rule."""
     if not reference.has_time(TO_EXCUSE):
         return (
             "it is so without any rule, and there was no time to see how far the original moves by "

@@ -23,7 +23,7 @@ from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
-from eqsat_opt.racing.examination import Terms, examine
+from eqsat_opt.racing.examination import Terms, compared, observe
 from eqsat_opt.racing.finding import Found
 from eqsat_opt.racing.verdict import PREVIOUS, Status, Verdict
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, level_of
@@ -136,9 +136,9 @@ def join_previous(
     name = previous.name_among(found.exported)
     if name != PREVIOUS:
         return Joined(found, previous, name)
-    own = examine(
-        {name: previous.path}, original, replace(terms, seeds=terms.seeds or (terms.seed,))
-    )
+    checked = replace(terms, seeds=terms.seeds or (terms.seed,))
+    before = found.examined if terms.seeds and found.examined else observe(original, checked)
+    own = compared(before, {name: previous.path}, checked)
     if own.obstacle:
         return Joined(found)
     if name in own.skipped:

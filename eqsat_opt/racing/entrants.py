@@ -20,6 +20,7 @@ __all__ = [
     "ORIGINAL",
     "entrants_of",
     "has_other_bodies",
+    "is_simpler",
     "is_worth_writing",
     "metrics_of",
     "structure",
@@ -44,8 +45,9 @@ def entrants_of(
 ) -> dict[str, Graph]:
     """Return the graphs that enter a race by name, the cheapest first.
 
-    ``best`` is the extracted graph, ``clean`` the original after normalisation only,
-    ``alternative-k`` the runners-up. All of them keep the limits, as predicted.
+    ``best`` is the extracted graph, ``clean`` the original after normalisation only, which takes
+    the place of an extracted graph that is no other, ``alternative-k`` the runners-up. All of them
+    keep the limits, as predicted.
 
     Args:
         proposal: the result of the search.
@@ -55,23 +57,22 @@ def entrants_of(
         by_cost: whether the predicted cost alone decides; graphs that cost more than the original
             are left out then, and :func:`is_worth_writing` decides about the rest.
     """
-    named = {BEST: proposal.best, CLEAN: proposal.original}
+    named = {CLEAN: clean, BEST: proposal.best}
     for i, other in enumerate(proposal.alternatives, start=1):
         named[f"{ALTERNATIVE}{i}"] = other
     cost = {name: objective.value(metrics_of(proposal, name)) for name in named}
     breaks_limit = bool(proposal.choice.original_breaks)
-    is_cleaner = (
-        clean.operator_counts() != imported.operator_counts()
-        or _has_new_constants(clean, imported)
-        or has_other_bodies(clean)
-        # The import has already folded the nodes that compute shapes.
-        or (imported.model is not None and len(clean.nodes) < _running(imported.model))
-    )
+    is_cleaner = is_simpler(clean, imported)
     counts = clean.operator_counts()
+    # Written by kernels, the same operators come in another order.
+    same = {structure(proposal.original): structure(clean)}
+    if proposal.original.operator_counts() != counts:
+        same = {}
     seen: set[str] = set()
     kept = {}
     for name, graph in named.items():
         text = structure(graph)
+        text = same.get(text, text)
         # A rule that only removes nodes leaves its name on none; neither do kernels of backends.
         is_rewritten = bool(rules_used(graph)) or graph.operator_counts() != counts
         is_worth_it = not by_cost or breaks_limit or cost[name] <= cost[CLEAN]
@@ -80,7 +81,18 @@ def entrants_of(
         if text not in seen and (is_cleaner or is_rewritten) and is_worth_it:
             kept[name] = graph
         seen.add(text)
-    return dict(sorted(kept.items(), key=lambda item: cost[item[0]]))
+    return dict(sorted(kept.items(), key=lambda item: (cost[item[0]], item[0] == CLEAN)))
+
+
+def is_simpler(clean: Graph, imported: Graph) -> bool:
+    """Return whether normalisation left less to do, rather than the graph as it was imported."""
+    return (
+        clean.operator_counts() != imported.operator_counts()
+        or _has_new_constants(clean, imported)
+        or has_other_bodies(clean)
+        # The import has already folded the nodes that compute shapes.
+        or (imported.model is not None and len(clean.nodes) < _running(imported.model))
+    )
 
 
 def is_worth_writing(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice, zip_longest
 
@@ -46,17 +46,23 @@ __all__ = [
     "Examination",
     "Terms",
     "affordable",
+    "compared",
     "drafts_of",
     "examine",
     "has_session_variants",
+    "observe",
     "race_candidates",
 ]
 
-_DRAFTS = 0.1
-"""Share of the time left in which the original runs on further inputs, as candidates then do."""
+_DRAFTS, _MOST_DRAFTS = 0.05, 0.15
+"""Usual and greatest share of the time left in which the original runs on further inputs, as
+candidates then do."""
 
 _LEAST_DRAFTS_S = 0.3
-"""Least seconds for further inputs, even late; a small model runs on all of them in that time."""
+"""Seconds for further inputs if there is time; a small model runs on all of them in that time."""
+
+_SHORTEST_RACE = 3
+"""Sessions that take part in a race of the original, its twin and one candidate."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,8 @@ class Examination:
         seconds: duration of the comparison.
         obstacle: why the original does not run, as a sentence; empty if it does.
         skipped: candidates for whose comparison there was no time.
+        is_late: whether there was no time to run the original.
+        one_s: seconds for which the original ran; a candidate takes about as long.
     """
 
     reference: Reference | None
@@ -128,6 +136,8 @@ class Examination:
     seconds: float
     obstacle: str = ""
     skipped: tuple[str, ...] = ()
+    is_late: bool = False
+    one_s: float = 0.0
 
     @cached_property
     def wrong(self) -> Mapping[str, Difference]:
@@ -137,6 +147,13 @@ class Examination:
             for name, found in self.differences.items()
         }
         return {name: one for name, one in shown.items() if one is not None}
+
+    @property
+    def race_s(self) -> float:
+        """Seconds to compare one more candidate, and to race it, another one and the original."""
+        if self.reference is None:
+            return 0.0
+        return self.one_s + (_SHORTEST_RACE + 1) * self.reference.entrant_s
 
     def is_sound(self, name: str) -> bool:
         """Return whether a candidate may be returned to the user."""
@@ -170,9 +187,6 @@ def _no_time() -> str:
         f"{crowd()}; allow more with --budget"
     )
 
-
-_SHORTEST_RACE = 3
-"""Sessions that take part in a race of the original, its twin and one candidate."""
 
 _MOST_ENTRANTS = 1_000
 
@@ -210,6 +224,11 @@ def _settings(
                 if name in models and level != default:
                     settings[f"{name}@{level}"] = terms.session(level)
     return settings
+
+
+def _drafts_s(left_s: float) -> float:
+    """Return the seconds for further inputs where so many are left."""
+    return min(max(_LEAST_DRAFTS_S, _DRAFTS * left_s), _MOST_DRAFTS * left_s)
 
 
 def affordable(entrant_s: float, deadline: Deadline) -> int:
@@ -317,16 +336,19 @@ def examine(
     If the original does not run, nothing is compared. Where time is short, only the cheapest
     candidates are compared, and none if there would be no time for a race.
     """
+    return compared(observe(original, terms), candidates, terms)
+
+
+def observe(original: ModelSource, terms: Terms) -> Examination:
+    """Run the original, with which candidates are then compared; see :func:`examine`."""
     start = time.perf_counter()
 
-    def nothing(obstacle: str) -> Examination:
+    def nothing(obstacle: str, *, is_late: bool) -> Examination:
         seconds = time.perf_counter() - start
-        return Examination(
-            reference=None, differences={}, refused={}, seconds=seconds, obstacle=obstacle
-        )
+        return Examination(None, {}, {}, seconds, obstacle=obstacle, is_late=is_late)
 
     if terms.deadline.expired or terms.deadline.left_s < terms.bulk_s:
-        return nothing(_no_time())
+        return nothing(_no_time(), is_late=True)
     session, sizes = terms.session(), [one.inputs for one in terms.sizes]
     specs = input_specs(original, terms.sizes[0].derived)
     named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
@@ -342,32 +364,43 @@ def examine(
             drafts=drafts_of(original, specs, named, terms.numerics, precision=terms.precision)
             if terms.seeds
             else (),
-            drafts_s=max(_LEAST_DRAFTS_S, _DRAFTS * terms.deadline.left_s),
+            drafts_s=_drafts_s(terms.deadline.left_s),
             open_session=terms.open_session,
             deadline=terms.deadline,
         )
     except OutOfTime:
-        return nothing(_no_time())
+        return nothing(_no_time(), is_late=True)
     except RuntimeFailed as error:
         obstacle = f"the original does not run in onnxruntime, so it stays: {error}"
         if assumed := terms.sizes[0].assumed:
             text = ", ".join(f"{axis_name(name)}={size}" for name, size in assumed.items())
             obstacle += f" (at assumed sizes {text}; give others with --input-shape)"
-        return nothing(obstacle)
+        return nothing(obstacle, is_late=False)
+    now = time.perf_counter()
+    return Examination(reference, {}, {}, now - start, one_s=now - began)
+
+
+def compared(
+    before: Examination, candidates: Mapping[str, ModelSource], terms: Terms
+) -> Examination:
+    """Return an examination with further candidates, which are compared with the same outputs."""
+    reference = before.reference
+    if reference is None:
+        return before
+    start = time.perf_counter()
     found: dict[str, tuple[Difference, ...]] = {}
     refused: dict[str, str] = {}
     skipped: list[str] = []
-    one_s = time.perf_counter() - began
-    race_s = _SHORTEST_RACE * reference.entrant_s if terms.race_s else 0.0
+    needed_s = before.one_s + (_SHORTEST_RACE * reference.entrant_s if terms.race_s else 0.0)
     for name, model in candidates.items():
-        if terms.deadline.left_s < one_s + race_s:
+        if terms.deadline.left_s < needed_s:
             skipped.append(name)
             continue
         try:
             found[name] = differences(
                 reference,
                 model,
-                session,
+                terms.session(),
                 terms.numerics,
                 open_session=terms.open_session,
                 precision=terms.precision,
@@ -380,8 +413,13 @@ def examine(
         found = {}
     if reference.own is not None:
         reference.own.release()
-    seconds = time.perf_counter() - start
-    return Examination(reference, found, refused, seconds, skipped=tuple(skipped))
+    return replace(
+        before,
+        differences={**before.differences, **found},
+        refused={**before.refused, **refused},
+        seconds=before.seconds + time.perf_counter() - start,
+        skipped=(*before.skipped, *skipped),
+    )
 
 
 def race_candidates(

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,9 +27,21 @@ from eqsat_opt.ir.graph.handles import folding_s
 from eqsat_opt.ir.onnx.exporter import export_model
 from eqsat_opt.ir.onnx.types import inner_graphs
 from eqsat_opt.ir.passes.storage_form import as_stored
-from eqsat_opt.racing.delta_debugging import Accusation, accuse
-from eqsat_opt.racing.entrants import entrants_of, has_other_bodies, is_worth_writing
-from eqsat_opt.racing.examination import Examination, Terms, examine, has_session_variants
+from eqsat_opt.racing.delta_debugging import Accusation, accuse, without_rules
+from eqsat_opt.racing.entrants import (
+    CLEAN,
+    entrants_of,
+    has_other_bodies,
+    is_simpler,
+    is_worth_writing,
+)
+from eqsat_opt.racing.examination import (
+    Examination,
+    Terms,
+    compared,
+    has_session_variants,
+    observe,
+)
 from eqsat_opt.runtime.backends.ort.session import OrtSession
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
@@ -44,6 +56,13 @@ if TYPE_CHECKING:
 __all__ = ["Found", "Job", "find_candidates"]
 
 _STAYS = "the original stays"
+
+_NODE_S = 5e-4
+"""Least seconds of a search per operator, where it is the only way to a result."""
+
+_START_S, _REAL_NODE_S = 0.3, 2.5e-3
+"""Seconds of a short search, to compile the rules and per operator: it loads, matches and prices
+every operator, and applies some rules."""
 
 _REPETITION = 0.7
 """Share of the time left that a repeated search gets; the rest is for check and race."""
@@ -69,6 +88,7 @@ class Job:
         progress: called with a stage and a detail.
         faults: collects internal errors.
         current: returns the name of the stage that runs.
+        slowdown: seconds that pass for a second of computing, as the machine is busy.
     """
 
     clean: Graph
@@ -83,6 +103,7 @@ class Job:
     progress: Progress
     faults: Faults
     current: Callable[[], str]
+    slowdown: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +111,7 @@ class Found:
     """The candidates of one search, and the results of running them.
 
     Attributes:
-        proposal: the result of the search.
+        proposal: the result of the search; ``None`` where there was no time for one.
         entrants, exported, models: candidates by name, the cheapest first, in their three forms;
             models only where they were to be run.
         examined: results of running the candidates; ``None`` where nothing was to be run.
@@ -98,13 +119,19 @@ class Found:
         stages_s: seconds per stage of the search, over its repetitions.
     """
 
-    proposal: Proposal
-    entrants: Mapping[str, Graph]
-    exported: Mapping[str, onnx_ir.Model]
-    models: Mapping[str, ModelSource]
-    examined: Examination | None
-    stages_s: Mapping[str, float]
+    proposal: Proposal | None = None
+    entrants: Mapping[str, Graph] = field(default_factory=dict)
+    exported: Mapping[str, onnx_ir.Model] = field(default_factory=dict)
+    models: Mapping[str, ModelSource] = field(default_factory=dict)
+    examined: Examination | None = None
+    stages_s: Mapping[str, float] = field(default_factory=dict)
     late: tuple[str, ...] = ()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether there was no time to compare a candidate; others would take as long."""
+        examined = self.examined
+        return examined is not None and (examined.is_late or bool(examined.skipped))
 
     @property
     def sound(self) -> Iterator[str]:
@@ -118,6 +145,9 @@ def find_candidates(
 ) -> tuple[Found | None, tuple[str, ...]]:
     """Search for candidates, and again without the rules that made a candidate wrong.
 
+    The simplified graph is compared first, so that a search cannot use up its time. Where a search
+    would leave no time to race it, there is none.
+
     Returns:
         The candidates, and warnings. There are no candidates if the search fails by an internal
         error, with rules and without.
@@ -128,9 +158,10 @@ def find_candidates(
     """
     warnings: list[str] = []
     stages_s: Counter[str] = Counter()
+    simplified = _simplified(job)
     while True:
         start = time.perf_counter()
-        found = _search(job, rules, stages_s)
+        found = _search(job, rules, stages_s, simplified)
         if found is None:
             return None, tuple(warnings)
         seconds = time.perf_counter() - start
@@ -183,26 +214,52 @@ def _may_have_no_answer(objective: AnyObjective) -> bool:
     return not isinstance(objective, Objective) or objective.is_limited
 
 
-def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | None:
+def _simplified(job: Job) -> Found:
+    """Return the simplified graph as a candidate that was compared, if a race may be won by it."""
+    terms = job.terms
+    is_raced = terms.race_s and not terms.by_cost and not job.search.objective.is_limited
+    if not is_raced or not is_simpler(job.clean, job.imported):
+        return Found()
+    return _joined(job, Found(), {CLEAN: job.clean})
+
+
+def _search(
+    job: Job, rules: Sequence[Rule], stages_s: Counter[str], simplified: Found
+) -> Found | None:
     """Search once, and add the seconds of its stages to ``stages_s``."""
+    deadline = job.search.deadline
+    least_s = _NODE_S * len(job.clean.nodes)
+    if any(True for _ in simplified.sound):
+        assert simplified.examined is not None
+        deadline = deadline.earlier(job.terms.deadline.before(simplified.examined.race_s))
+        least_s = job.slowdown * (_START_S + _REAL_NODE_S * len(job.clean.nodes))
+    if deadline.left_s < least_s or simplified.is_late:
+        return simplified
+    job = replace(job, search=replace(job.search, deadline=deadline))
     proposal = _proposed(job, rules)
     if proposal is None:
         return None
     stages_s.update(proposal.stages_s)
-    by_cost = job.terms.by_cost or not job.terms.race_s
     entrants = entrants_of(
         proposal,
         job.clean,
         job.imported,
         job.search.objective,
-        by_cost=by_cost,
+        by_cost=job.terms.by_cost or not job.terms.race_s,
     )
+    found = replace(simplified, proposal=proposal, stages_s=dict(stages_s))
+    return _joined(job, found, entrants)
+
+
+def _joined(job: Job, found: Found, entrants: Mapping[str, Graph]) -> Found:
+    """Add entrants that are in time, the cheapest first, and compare those that are new."""
     deadline = job.terms.deadline
     late = [n for n, g in entrants.items() if folding_s(g.constants.values()) > deadline.left_s]
     entrants = {name: graph for name, graph in entrants.items() if name not in late}
     with job.stage("export"):
         made = {
-            label: job.faults.contain(
+            label: found.exported.get(label)
+            or job.faults.contain(
                 "export",
                 partial(_exported, job, graph),
                 f"candidate {label!r} is dropped",
@@ -212,35 +269,30 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
         }
     exported = {label: model for label, model in made.items() if model is not None}
     # A candidate in another precision need not beat the file as given.
-    if by_cost and job.terms.precision is Precision.STRICT:
-        exported = dict(_worth_writing(job, proposal, exported))
-    entrants = {label: entrants[label] for label in exported}
-    models: dict[str, ModelSource] = {}
-    examined = None
-    if job.terms.runs_models and (
-        entrants or (job.terms.race_s and has_session_variants(job.clean))
-    ):
-        with job.stage("check"):
-            examined = job.faults.contain(
-                "check", partial(_examined, job, exported, models), _STAYS
-            ) or Examination(
-                reference=None,
-                differences={},
-                refused={},
-                seconds=0.0,
-                obstacle="the check did not end, so the original stays",
-            )
-            skipped = tuple(label for label in exported if label not in models)
-            examined = replace(examined, skipped=(*examined.skipped, *skipped))
-    return Found(
-        proposal=proposal,
-        entrants=entrants,
+    by_cost = job.terms.by_cost or not job.terms.race_s
+    if by_cost and found.proposal and job.terms.precision is Precision.STRICT:
+        exported = dict(_worth_writing(job, found.proposal, exported))
+    found = replace(
+        found,
+        entrants={label: entrants[label] for label in exported},
         exported=exported,
-        models=models,
-        examined=examined,
-        stages_s=dict(stages_s),
         late=tuple(late),
     )
+    if job.terms.runs_models and (
+        exported or (job.terms.race_s and has_session_variants(job.clean))
+    ):
+        with job.stage("check"):
+            found = job.faults.contain("check", partial(_examined, job, found), _STAYS) or replace(
+                found,
+                examined=Examination(
+                    reference=None,
+                    differences={},
+                    refused={},
+                    seconds=0.0,
+                    obstacle="the check did not end, so the original stays",
+                ),
+            )
+    return found
 
 
 def _exported(job: Job, graph: Graph) -> onnx_ir.Model:
@@ -283,20 +335,32 @@ def _worth_writing(
             yield label, model
 
 
-def _examined(
-    job: Job, exported: Mapping[str, onnx_ir.Model], models: dict[str, ModelSource]
-) -> Examination:
-    """Compare candidates with the original, and add those that are in time to ``models``."""
-    for label, value in exported.items():
-        if job.terms.deadline.left_s >= job.terms.bulk_s:
-            models[label] = job.staging.of(value)
-    return examine(models, job.staging.original, job.terms)
+def _examined(job: Job, found: Found) -> Found:
+    """Compare the candidates that were not compared yet and are in time."""
+    original, terms = job.staging.original, job.terms
+    before = found.examined or observe(original, terms)
+    new: dict[str, ModelSource] = {}
+    skipped = []
+    for label, model in found.exported.items():
+        if label in found.models:
+            continue
+        if terms.deadline.left_s >= terms.bulk_s:
+            new[label] = job.staging.of(model)
+        else:
+            skipped.append(label)
+    examined = compared(before, new, terms)
+    examined = replace(examined, skipped=(*examined.skipped, *skipped))
+    models = {**found.models, **new}
+    in_order = {label: models[label] for label in found.exported if label in models}
+    return replace(found, models=in_order, examined=examined)
 
 
 def _accuse(
     job: Job, found: Found, examined: Examination, rules: Sequence[Rule], deadline: Deadline
 ) -> Accusation:
     assert examined.reference is not None
+    if found.proposal is None:
+        return Accusation((), without_rules(examined.reference))
     return accuse(
         job.clean,
         [found.entrants[label] for label in examined.wrong],

@@ -376,7 +376,7 @@ def _placed(outcome: Outcome, interface: Form) -> Mapping[str, PlacedGraph]:
     if is_time_alone(job.search.objective):
         others = (graph for graph in outcome.sound if graph is not result)
         for number, graph in enumerate(others, start=1):
-            found[f"alternative {number}"] = known[id(graph)]
+            found[f"alternative {number}"] = known.get(id(graph), proposal.placed[-1])
     return found
 
 

@@ -151,27 +151,29 @@ def report_of(
     coverage: Coverage,
     passing_share: float | None,
 ) -> Report:
-    """Return the report of a run with a search."""
-    verdict, race, objective = decision.verdict, decision.race, request.objective
-    label, level = verdict.winner, verdict.level
-    proposal, examined = found.proposal, found.examined
+    """Return the report of a run; where there was no search, only of what was checked and raced."""
+    outcome = _outcome(found, decision, files)
+    proposal, objective = found.proposal, request.objective
+    if proposal is None:
+        is_raced = decision.race is not None
+        why = _SIMPLIFIED.format(budget_s=request.budget_s, crowd=crowd()) if is_raced else ""
+        base = unsearched_report(name, files[0], stages_s, request, why=why)
+        return replace(base, **{**outcome, "notes": (*base.notes, *outcome["notes"])})
+    label = decision.verdict.winner
     choice, egraph = proposal.choice, proposal.saturation.report
     cost = objective.value(choice.metrics)
-    is_planned = verdict.status == "unmeasured" and not request.is_here
+    is_planned = decision.verdict.status == "unmeasured" and not request.is_here
     bound = min(choice.extraction.lower_bound, cost)
-    differences = examined.differences.get(label, ()) if examined is not None else ()
-    (before, held_before), (after, held_after) = map(contents_of, files)
     predicted = metrics_of(proposal, label)
     raised = found.entrants.get(label, imported)
     exported = None if label == ORIGINAL else found.exported[label]
+    searched = {
+        "metrics_before": {**choice.original_metrics, **outcome["metrics_before"]},
+        "metrics_after": {**predicted, **outcome["metrics_after"]},
+        "status": "planned" if is_planned else outcome["status"],
+    }
     return Report(
         model=name,
-        status="planned" if is_planned else verdict.status,
-        winner=label,
-        operators_before=before,
-        operators_after=after,
-        metrics_before={**choice.original_metrics, **held_before},
-        metrics_after={**predicted, **held_after},
         cost=cost,
         original_cost=objective.value(choice.original_metrics),
         original_breaks=choice.original_breaks,
@@ -187,28 +189,20 @@ def report_of(
         stopped_by=egraph.stopped_by,
         rules=rules_used(raised),
         matches=dict(egraph.matches),
-        latency={} if race is None else latencies_of(race, label, level),
-        race=race.to_json() if race is not None else {},
-        noise=race.noise if race is not None else 0.0,
-        further_races=tuple(one.to_json() for one in decision.further_races),
         threads=request.threads,
         kernels_measured=pricer.n_measured,
         kernels_unmeasured=choice.unmeasured,
         prices=dict(choice.sources),
-        errors=tuple(OutputError(d.name, d.max_abs, d.max_rel, d.tolerance) for d in differences),
         stages_s={key: round(value, 4) for key, value in stages_s.items()},
-        speedup=verdict.speedup,
-        session_speedup=verdict.session_speedup,
-        session_options={"graph_optimization_level": level} if level else {},
         streams=request.streams,
         target=request.target,
         energy=pricer.energy_text,
         operators_inside=coverage.inside,
         operators_passing=coverage.passing,
         passing_share=passing_share,
-        notes=(*_notes(decision, examined), *_flips(differences)),
         details=tuple(_written_out(raised, exported)),
         **_aim(objective),
+        **{**outcome, **searched},
     )
 
 
@@ -255,6 +249,42 @@ def with_body_flops(
 
 _FLOPS = "flops"
 """The metric that is also counted in bodies."""
+
+
+_SIMPLIFIED = (
+    "a budget of {budget_s:g} s left no time to search{crowd}, so only the simplified model was "
+    "checked and raced; allow more with --budget"
+)
+
+
+def _outcome(
+    found: Found, decision: Decision, files: tuple[onnx_ir.Model, onnx_ir.Model]
+) -> dict[str, Any]:
+    """Return the fields of a report that need no search: files, check, race and verdict."""
+    verdict, race = decision.verdict, decision.race
+    label, level = verdict.winner, verdict.level
+    examined = found.examined
+    differences = examined.differences.get(label, ()) if examined is not None else ()
+    (before, held_before), (after, held_after) = map(contents_of, files)
+    return {
+        "status": verdict.status,
+        "winner": label,
+        "operators_before": before,
+        "operators_after": after,
+        "metrics_before": held_before,
+        "metrics_after": held_after,
+        "latency": {} if race is None else latencies_of(race, label, level),
+        "race": race.to_json() if race is not None else {},
+        "noise": race.noise if race is not None else 0.0,
+        "further_races": tuple(one.to_json() for one in decision.further_races),
+        "errors": tuple(
+            OutputError(d.name, d.max_abs, d.max_rel, d.tolerance) for d in differences
+        ),
+        "speedup": verdict.speedup,
+        "session_speedup": verdict.session_speedup,
+        "session_options": {"graph_optimization_level": level} if level else {},
+        "notes": (*_notes(decision, examined), *_flips(differences)),
+    }
 
 
 def _passed_over(found: Found, decision: Decision) -> str:

@@ -42,6 +42,7 @@ __all__ = [
     "SandboxDied",
     "SandboxSession",
     "packed",
+    "prestart",
     "sandbox",
     "serve",
     "unpacked",
@@ -313,6 +314,13 @@ def sandbox() -> Iterator[Sandbox]:
             _idle.append(box)
             return
     box.close()
+
+
+def prestart() -> None:
+    """Start the process of the next sandbox in the background, if none waits for its next user."""
+    with _lock:
+        if not _idle:
+            _idle.append(Sandbox())
 
 
 @atexit.register

@@ -59,3 +59,9 @@ def test_nothing_presses() -> None:
     assert never.left_s == math.inf
     assert never.share(0.1).left_s == math.inf
     assert not never.expired
+
+
+def test_the_earlier_of_two_deadlines_counts() -> None:
+    clock = Clock()
+    soon, late = Deadline.after(1.0, clock), Deadline.after(2.0, clock)
+    assert soon.earlier(late) == late.earlier(soon) == soon

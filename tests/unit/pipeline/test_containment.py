@@ -64,7 +64,7 @@ STAGES: dict[str, tuple[Any, str]] = {
     "raise": (proposal, "raised"),
     "entrants": (finding, "entrants_of"),
     "export": (finding, "export_model"),
-    "check": (finding, "examine"),
+    "check": (finding, "observe"),
     "race": (examination, "race"),
     "verdict": (optimising, "race_candidates"),
     "record": (optimising, "record_of"),

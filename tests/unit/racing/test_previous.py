@@ -161,7 +161,7 @@ def test_without_time_to_compare_it_an_earlier_result_does_not_race(
     edit(output, with_a_detour)
     cut_off = Examination(None, {}, {}, 0.0, skipped=("previous",))
     with monkeypatch.context() as patch:
-        patch.setattr(previous, "examine", lambda *_: cut_off)
+        patch.setattr(previous, "compared", lambda *_: cut_off)
         assert any("no time to race it again" in note for note in optimise(output).notes)
     edit(output, with_a_detour)
     monkeypatch.setattr(optimising, "estimate_bulk_s", lambda *_: 1000.0)
