@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from eqsat_opt.errors import OptionError, reason
 
-__all__ = ["DEFAULT_COMMAND", "PLACE", "Failure", "failure_of"]
+__all__ = ["DEFAULT_COMMAND", "PLACE", "Failure", "command_text", "failure_of"]
 
 PLACE = "{}"
 """Part of a command that is replaced by the path of a model."""
@@ -53,6 +54,14 @@ class Failure:
             with suppress(ValueError):
                 return f"it ends by {signal.Signals(-self.code).name}"
         return f"exit code {self.code}{f': {self.kind}' if self.kind else ''}"
+
+
+def command_text(command: Sequence[str]) -> str:
+    """Return a command as a shell takes it, this package's own by its name."""
+    own = (sys.executable, "-m", "eqsat_opt")
+    is_own = tuple(command[: len(own)]) == own
+    parts = ["eqsat-opt", *command[len(own) :]] if is_own else command
+    return shlex.join(parts).replace(shlex.quote(PLACE), PLACE)
 
 
 def failure_of(command: Sequence[str], path: str, *, timeout_s: float) -> Failure | None:

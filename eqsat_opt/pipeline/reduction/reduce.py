@@ -25,7 +25,13 @@ from eqsat_opt.ir.onnx.files.save import save_model
 from eqsat_opt.ir.onnx.fixed_sizes import fixed_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.sizes import size_sets
-from eqsat_opt.pipeline.reduction.failure import DEFAULT_COMMAND, PLACE, Failure, failure_of
+from eqsat_opt.pipeline.reduction.failure import (
+    DEFAULT_COMMAND,
+    PLACE,
+    Failure,
+    command_text,
+    failure_of,
+)
 from eqsat_opt.pipeline.reduction.part import part_of
 
 __all__ = ["Reduction", "reduce_model"]
@@ -209,9 +215,9 @@ class _Trying:
         start = time.monotonic()
         self.failure = self._run(model)
         if self.failure is None:
-            line = " ".join(part or "''" for part in self._command)
             raise OptionError(
-                f"nothing fails on this model: {line} ends with 0; name what fails with --command"
+                f"nothing fails on this model: {command_text(self._command)} ends with 0; name "
+                "what fails with --command"
             )
         self._timeout_s = max(_LEAST_S, _FACTOR * (time.monotonic() - start))
 

@@ -16,7 +16,12 @@ from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.ir.onnx.exporter import model_proto
 from eqsat_opt.pipeline.reduction import reduce as reduction
-from eqsat_opt.pipeline.reduction.failure import Failure, failure_of
+from eqsat_opt.pipeline.reduction.failure import (
+    DEFAULT_COMMAND,
+    Failure,
+    command_text,
+    failure_of,
+)
 from eqsat_opt.pipeline.reduction.reduce import reduce_model
 
 CHAIN = """
@@ -103,6 +108,11 @@ def test_what_does_not_fail_or_run_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(reduction, "_MOST_BYTES", 64)
     with pytest.raises(ModelError, match="exceed 1 GB"):
         reduce_model(model, command("True"))
+
+
+def test_a_command_is_shown_as_it_can_be_typed() -> None:
+    assert command_text(DEFAULT_COMMAND).startswith("eqsat-opt optimize {} --strict ")
+    assert command_text(("my tool", "{}", "a b")) == "'my tool' {} 'a b'"
 
 
 @pytest.mark.parametrize(
