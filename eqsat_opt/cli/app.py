@@ -101,8 +101,9 @@ def _run(arguments: Sequence[str], session: Session) -> int:
     else:
         logging.getLogger("eqsat_opt").addHandler(logging.NullHandler())
     try:
-        with get_command(app).make_context(_NAME, list(arguments), obj=session) as context:
-            get_command(app).invoke(context)
+        command = get_command(app)
+        with command.make_context(_NAME, list(arguments), obj=session) as context:
+            command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as end:
         return end.exit_code
