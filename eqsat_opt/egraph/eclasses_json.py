@@ -21,7 +21,7 @@ from eqsat_opt.ir.graph.values_json import (
     type_from_json,
     type_to_json,
 )
-from eqsat_opt.ir.ops import AttrKind, get_op
+from eqsat_opt.ir.ops import AttrKind
 from eqsat_opt.ir.values.types import TensorType
 
 __all__ = ["FORMAT", "eclasses_from_json", "eclasses_to_json"]
@@ -232,12 +232,11 @@ def _require_types(eclasses: EClasses) -> None:
     """Raise an error if an e-node that a rule made has another type than its class."""
     for node in np.flatnonzero(eclasses.origin).tolist():
         op, expected = eclasses.op[node], eclasses.types[int(eclasses.class_of[node])]
-        operands = [eclasses.types[c] for c in eclasses.children(node)]
         if op in _OTHERS or not isinstance(expected, TensorType):
             continue
         where = f"e-node {node}, {op} of class {int(eclasses.class_of[node])},"
         try:
-            actual = get_op(op).type_fn(operands, dict(eclasses.attrs[node]))  # type: ignore[arg-type]
+            actual = eclasses.type_of(node)
         except TYPING_FAILURES as error:
             raise StageError(f"{where} is ill-typed: {error}") from error
         if actual != expected:

@@ -25,6 +25,7 @@ from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.egraph.loading.tables import generic_key
 from eqsat_opt.egraph.terms import LEAF, OUT, Lowered
 from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.graph.broadcasting import Joins, result_type
 from eqsat_opt.ir.graph.graph import OPAQUE, Attrs, attributes
 from eqsat_opt.ir.graph.handles import folding_room
 from eqsat_opt.ir.onnx.folding import is_exact
@@ -120,6 +121,27 @@ class EClasses:
             for child in dict.fromkeys(children):
                 result[child].append(node)
         return result
+
+    def type_of(self, node: int) -> TensorType:
+        """Return the type of the result of an e-node's operator, as the registry and the model say.
+
+        Raises:
+            IllTyped: the operator is not defined on these operands.
+        """
+        operands: list[Any] = [self.types[child] for child in self.children(node)]
+        return result_type(self.op[node], operands, dict(self.attrs[node]), self._joins)
+
+    @cached_property
+    def _joins(self) -> Joins:
+        own = (
+            (self.op[node], self.attrs[node], self.children(node), int(self.class_of[node]))
+            for node in np.flatnonzero(self.origin == 0).tolist()
+        )
+        loops = ((one.op, one.attrs, one.children, one.eclass) for one in self.loops)
+        return Joins.of(
+            (op, attrs, [self.types[child] for child in children], self.types[eclass])
+            for op, attrs, children, eclass in (*own, *loops)
+        )
 
     def scalar(self, cls: int) -> float | None:
         """Return the value of a scalar literal; ``None`` for any other class."""
@@ -449,9 +471,8 @@ def _check_types(eclasses: EClasses) -> None:
         op, expected = eclasses.op[node], eclasses.types[int(eclasses.class_of[node])]
         if op in (LEAF, OUT, OPAQUE) or not isinstance(expected, TensorType):
             continue
-        operands = [eclasses.types[c] for c in eclasses.children(node)]
         try:
-            actual = get_op(op).type_fn(operands, dict(eclasses.attrs[node]))  # type: ignore[arg-type]
+            actual = eclasses.type_of(node)
         except IllTyped as error:
             raise RuleError(
                 f"rule {eclasses.rule_of(node)} made an ill-typed {op}: {error}"

@@ -170,6 +170,8 @@ class Schema:
             "(sort Clock (UnstableFn () i64))",  # the sort of ``now`` when rules call it
             "(relation broadcast-demand (Ints Ints))",
             "(function broadcast (Ints Ints) Ints :no-merge)",
+            # Sizes that the model broadcasts although nothing shows that they fit.
+            "(relation joins (i64 i64 i64))",
             "(relation batched (T String Ints Ints i64 i64))",
             "(relation product-demand (Ints))",
             "(function product (Ints) i64 :no-merge)",

@@ -49,6 +49,8 @@ def _broadcast_rules() -> list[str]:
         ' :ruleset typing :name "broadcast-from-left")',
         f"(rule ({step} (= n 1) (!= m 1) (= q (vec-push s m))) ((set (broadcast a b) q))"
         ' :ruleset typing :name "broadcast-from-right")',
+        f"(rule ({step} (joins m n k) (= q (vec-push s k))) ((set (broadcast a b) q))"
+        ' :ruleset typing :name "broadcast-joins")',
     ]
 
 

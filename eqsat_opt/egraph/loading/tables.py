@@ -15,6 +15,7 @@ from eqsat_opt.egraph.encoding.typing import on_integers
 from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.egraph.loading.siblings import Seeds
 from eqsat_opt.egraph.terms import LEAF, OUT, Lowered, TermNode
+from eqsat_opt.ir.graph.broadcasting import Joins
 from eqsat_opt.ir.graph.graph import OPAQUE
 from eqsat_opt.ir.onnx.folding import rounds_alike
 from eqsat_opt.ir.values.dims import Dim
@@ -125,6 +126,12 @@ def load(
         if is_leaf or number in seeds.constant:
             row.actions.append("(const (Orig a0))")
         tables[tuple(row.columns), " ".join(row.actions)].append(row.values)
+    joins = Joins.of(
+        (term.op, term.attrs, [terms[child].type for child in term.children], term.type)
+        for term in lowered.terms
+    )
+    for pair, size in joins.sizes.items():
+        tables[("i64",) * 3, "(joins a0 a1 a2)"].append(list(map(codes.encode, (*pair, size))))
     if seeds.equal:
         tables[("i64", "i64"), "(union (Orig a0) (Orig a1))"] += [
             list(pair) for pair in seeds.equal

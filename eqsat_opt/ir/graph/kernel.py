@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_opt.ir.graph.broadcasting import result_type
 from eqsat_opt.ir.graph.graph import Attrs, Constant, Graph, Node, sized
 from eqsat_opt.ir.graph.outputs import Application, application
 from eqsat_opt.ir.ops import get_op
@@ -96,9 +97,7 @@ class Kernel:
         """Types of all operands and steps."""
         types = [operand.type for operand in self.operands]
         for step in self.steps:
-            types.append(
-                get_op(step.op).type_fn([types[i] for i in step.operands], dict(step.attrs))
-            )
+            types.append(result_type(step.op, [types[i] for i in step.operands], dict(step.attrs)))
         return tuple(types)
 
     @cached_property

@@ -6,21 +6,19 @@ such a node is typed only if the node is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import zip_longest
 
 import onnx_ir
 
 from eqsat_opt.ir.onnx.mapping import Untranslatable
 from eqsat_opt.ir.onnx.types import fresh_dim
-from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
+from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.ops.cuts import cut_length
 from eqsat_opt.ir.ops.moving.resampling import scaled
-from eqsat_opt.ir.values.dims import Dim, SymDim, floor_div, literal
+from eqsat_opt.ir.values.dims import Dim, floor_div, literal
 from eqsat_opt.ir.values.types import TensorType, ValueType
 
 __all__ = ["computed_types"]
@@ -38,7 +36,6 @@ def computed_types(
     *,
     dims: Dims,
     numbers: Numbers,
-    is_not_one: Callable[[Dim], bool],
 ) -> Sequence[TensorType]:
     """Return the types of the first outputs, none if nothing more is known than before.
 
@@ -47,7 +44,6 @@ def computed_types(
         types: types of the values so far.
         dims: reads an integer vector.
         numbers: reads a constant.
-        is_not_one: whether a size is never 1 in a run that succeeds.
     """
     if node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
         return ()
@@ -57,10 +53,7 @@ def computed_types(
         return ()
     names = ["" if value is None else value.name or "" for value in node.inputs]
     try:
-        call = _Call(
-            node, first, tuple(names), types, dims=dims, numbers=numbers, is_not_one=is_not_one
-        )
-        found = rule(call)
+        found = rule(_Call(node, first, tuple(names), types, dims=dims, numbers=numbers))
     except (Untranslatable, IllTyped, IndexError, ValueError, ZeroDivisionError):
         return ()
     return found if isinstance(found, tuple) else (found,)
@@ -76,7 +69,6 @@ class _Call:
     types: Mapping[str, ValueType]
     dims: Dims
     numbers: Numbers
-    is_not_one: Callable[[Dim], bool]
 
     def dims_or_none(self, name: str) -> Sequence[Dim] | None:
         """Return the elements of an integer vector if they are known."""
@@ -225,44 +217,7 @@ def _tile(call: _Call) -> TensorType:
     return TensorType(call.x.dtype, tuple(size * count for size, count in pairs))
 
 
-def _broadcast(call: _Call) -> TensorType:
-    """Type an operator that broadcasts sizes that are not known to be equal.
-
-    If a size is never 1, the other sizes of its axis equal it or are 1 in every run that succeeds.
-    """
-    operands = [call.types.get(name) for name in call.names]
-    known = [operand for operand in operands if isinstance(operand, TensorType)]
-    if len(known) < len(operands):
-        raise Untranslatable
-    columns = zip_longest(*(reversed(operand.shape) for operand in known), fillvalue=1)
-    name = call.node.outputs[0].name or ""
-    rank = max(operand.rank for operand in known)
-    shape: list[Dim] = []
-    for axis, column in zip(range(rank - 1, -1, -1), columns, strict=True):
-        sizes = [size for size in dict.fromkeys(column) if size != 1]
-        if len(sizes) > 1:
-            sizes = [size for size in sizes if call.is_not_one(size) or _is_multiple(size)]
-            shape.append(min(sizes, key=_is_symbolic, default=fresh_dim(name, axis)))
-        else:
-            shape.append(next(iter(sizes), 1))
-    op = get_op(call.node.op_type)
-    place = next((i for i in range(len(known)) if i not in op.element_types), 0)
-    dtype = "bool" if "truth" in op.traits else known[place].dtype
-    return TensorType(dtype, tuple(reversed(shape)))
-
-
-def _is_multiple(dim: Dim) -> bool:
-    """Return whether some number above 1 divides a size, whatever its symbols are."""
-    terms = dim.terms if isinstance(dim, SymDim) else ()
-    return math.gcd(*(coefficient for _, coefficient in terms)) > 1
-
-
-def _is_symbolic(dim: Dim) -> bool:
-    return isinstance(dim, SymDim)
-
-
 _RULES: dict[str, Callable[[_Call], TensorType | tuple[TensorType, ...]]] = {
-    **dict.fromkeys(with_trait("broadcasting"), _broadcast),
     "Reshape": _reshape,
     "Resize": _resize,
     "Upsample": _resize,

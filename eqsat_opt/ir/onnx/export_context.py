@@ -321,8 +321,10 @@ class ExportContext:
             if meaning is not None and meaning.function == "floor":
                 return self._quotient_value(meaning.left, meaning.right)
             if meaning is not None:
-                operands = [self._dim_value(meaning.left), self._dim_value(meaning.right)]
-                return self._chain(meaning.function.capitalize(), operands)
+                left, right = self._dim_value(meaning.left), self._dim_value(meaning.right)
+                if meaning.function == "broadcast":
+                    return self._broadcast_value(left, right)
+                return self._chain(meaning.function.capitalize(), [left, right])
             raise ModelError(
                 f"the size {atom} cannot be computed from the model's inputs; "
                 "give it with --input-shape"
@@ -355,6 +357,13 @@ class ExportContext:
         # No size is more than one divisor below zero.
         moved = self._chain("Div", [self._dim_value(above + below), divisor])
         return self._chain("Add", [moved, self._dim_value(-1)])
+
+    def _broadcast_value(self, left: str, right: str) -> str:
+        """Return the name of a vector with the size to which the sizes in two vectors broadcast."""
+        pair = [left, self._dim_value(1)]
+        is_one = self._shape_part(("Equal", *pair), lambda: self.op("Equal", pair))
+        choice = [is_one, right, left]
+        return self._shape_part(("Where", *choice), lambda: self.op("Where", choice))
 
     def _shape_part(self, key: Any, make: Callable[[], str]) -> str:
         if key not in self._shape_parts:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
+from eqsat_opt.ir.graph.broadcasting import assumed, result_type
 from eqsat_opt.ir.graph.graph import OPAQUE, Constant, Node, attributes
 from eqsat_opt.ir.graph.handles import array_constant, splat_constant
 from eqsat_opt.ir.onnx.files.load import inner_names, node_reads
@@ -24,8 +25,10 @@ from eqsat_opt.ir.ops import OUTPUT, get_op
 from eqsat_opt.ir.sizes.facts import NO_FACTS, SizeFacts
 from eqsat_opt.ir.values.dims import (
     Dim,
+    Function,
     SymDim,
     atom_of,
+    dim_names,
     expand_target,
     plain_symbol,
     reshape_target,
@@ -47,6 +50,14 @@ SMALL_ELEMENTS = 4096
 
 ORDERED_INTEGERS = 12
 """First operator set in which Max and Min accept integers."""
+
+_COMPUTABLE: dict[Function, int] = {
+    "broadcast": 9,
+    "floor": 1,
+    "max": ORDERED_INTEGERS,
+    "min": ORDERED_INTEGERS,
+}
+"""First operator set in which a model can compute a function of two sizes."""
 
 _READABLE = 1 << 16
 """Elements up to which a reader may read a constant."""
@@ -99,6 +110,7 @@ class ImportContext:
         self._made: list[str] = []
         self._call: Call = Call("", (), ())
         self._declared: dict[str, ValueType] = {}
+        self._has_joined = False
 
     # ** definitions **
 
@@ -169,6 +181,11 @@ class ImportContext:
             return declared.shape[axis]
         return fresh_dim(out, axis)
 
+    def joined(self, left: Dim, right: Dim) -> Dim:
+        """Return the size to which two sizes broadcast, since the model broadcasts them."""
+        self._has_joined |= left != right and 1 not in (left, right)
+        return self.facts.simplified(assumed(left, right))
+
     def sequence(self, name: str) -> Call | None:
         """Return the call that made a sequence, ``None`` if it is unknown."""
         return self._sequences.get(name)
@@ -216,7 +233,7 @@ class ImportContext:
         if not definition.arity[0] <= len(operands) <= definition.arity[1]:
             raise Untranslatable
         types = [self.type(name) for name in operands]
-        type_ = definition.type_fn(types, attrs)
+        type_ = result_type(op, types, attrs, self.joined)
         name = out or self._new_name()
         call = self._call
         node = Node(
@@ -297,7 +314,7 @@ class ImportContext:
         # Values that are needed only for their shape are not folded. Any value with a
         # data-dependent size is computed from the first value that has this size.
         own = {name for d in source.shape if (name := plain_symbol(d)) is not None}
-        own |= self._open_symbols.intersection(_factors(source.shape))
+        own |= self._open_symbols.intersection(name for d in source.shape for name in dim_names(d))
         return all(self._is_computable(atom, own) for atom in _factors(dims))
 
     def _is_computable(self, atom: str, own: set[str]) -> bool:
@@ -305,7 +322,7 @@ class ImportContext:
         if atom in self._symbols or atom in own:
             return True
         meaning = atom_of(atom)
-        if meaning is None or (meaning.function != "floor" and self.opset < ORDERED_INTEGERS):
+        if meaning is None or self.opset < _COMPUTABLE[meaning.function]:
             return False
         return all(
             self._is_computable(name, own) for name in _factors((meaning.left, meaning.right))

@@ -140,7 +140,7 @@ class _Importer(BodyImporter):
         self.conditions = conditions or {}
         self._known = known or Known({}, {})
         self._demands: dict[str, list[Equation]] = {}
-        self._is_refused = False
+        self._wants_facts = False
         self._units: frozenset[onnx_ir.Node] = frozenset()
 
     def run(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
@@ -175,13 +175,13 @@ class _Importer(BodyImporter):
         return _Importer(model, self.exact, known, facts=self.facts).run({})
 
     def new_facts(self, graph: Graph) -> SizeFacts:
-        """Return further facts about sizes, if an operator could not be typed.
+        """Return further facts about sizes, if an operator could not be typed or sizes may not fit.
 
         The facts are the demands of such operators, if every run meets them, and that no tensor has
         a negative size. Operators whose results are not read do not count: runtimes do not run
         them.
         """
-        if not self._is_refused:
+        if not self._wants_facts:
             return NO_FACTS
         read = set(graph.outputs)
         for node in reversed(graph.nodes):
@@ -263,15 +263,17 @@ class _Importer(BodyImporter):
             is_standard = standard_schema(node.op_type, self.opset) is not None
             is_defined = is_standard or node.op_type in IN_DEFAULT_DOMAIN
             if reader is not None and is_defined and self._read(node, reader):
+                if self._has_joined:
+                    self._note_demands(node)
                 return
             if self._enter_branch(node):
                 return
             if reader is not None:
-                self._is_refused = True
                 self._note_demands(node)
         self._enter_opaque(self._without_invariants(node))
 
     def _note_demands(self, node: onnx_ir.Node) -> None:
+        self._wants_facts = True
         names = ["" if value is None else value.name or "" for value in node.inputs]
         types = [self.types.get(name) for name in names]
         target = None
@@ -316,7 +318,7 @@ class _Importer(BodyImporter):
     def _read(self, node: onnx_ir.Node, reader: Any) -> bool:
         call = self._call_of(node)
         mark = len(self.nodes)
-        self._call, self._made = call, []
+        self._call, self._made, self._has_joined = call, [], False
         self._declared = {v.name or "": self._typer.declared(v) for v in node.outputs}
         try:
             reader(call, self)
@@ -384,13 +386,7 @@ class _Importer(BodyImporter):
         types = foreign_types(node, [self.types.get(name) for name in inputs], types)
         if node.domain == "" and any(True for _ in inner_graphs(node)):
             return self._body_types(node, inputs, types)
-        computed = computed_types(
-            node,
-            self.types,
-            dims=self.dims,
-            numbers=self._elements,
-            is_not_one=self.facts.is_not_one,
-        )
+        computed = computed_types(node, self.types, dims=self.dims, numbers=self._elements)
         for place, (type_, value) in enumerate(zip(computed, node.outputs, strict=False)):
             shape = merge_dims(type_.shape, types[place], value.name or "")
             types[place] = TensorType(type_.dtype, shape)

@@ -12,8 +12,8 @@ def cut_length(size: Dim, begin: Dim, end: Dim, step: Dim) -> Dim:
     """Count the elements from ``begin`` to before ``end`` of an axis of ``size``.
 
     Raises:
-        IllTyped: a symbolic bound may be negative, so that the end from which it counts is unknown,
-            or a negative step has symbolic bounds or sizes.
+        IllTyped: the step is not a number other than 0, or it is negative and bounds or sizes are
+            symbolic.
     """
     require(isinstance(step, int) and step != 0, "a slice with the step {}", step)
     assert isinstance(step, int)
@@ -39,5 +39,7 @@ def _place(size: Dim, bound: Dim) -> Dim:
         return dim_max(0, size + bound)
     if isinstance(bound, int) and bound >= _BEYOND:
         return size
-    require(is_size(bound), "a slice at {}, which may be negative", bound)
-    return dim_min(bound, size)
+    if is_size(bound):
+        return dim_min(bound, size)
+    is_negative = dim_min(1, dim_max(0, bound * -1))
+    return dim_min(dim_max(0, bound), size) + is_negative * dim_max(0, bound + size)

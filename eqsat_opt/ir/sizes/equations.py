@@ -1,8 +1,8 @@
 """Equations between symbolic sizes that a model demands, and their solutions.
 
-Operators that the importer could type leave no equation open. An operator whose operands have sizes
-of different names (a mask of ``total`` columns that is added to ``past + new`` ones) stays opaque,
-and at most sizes it cannot run: its demands are the equations here.
+Most operators leave no equation open. One whose operands have sizes of different names (a mask of
+``total`` columns that is added to ``past + new`` ones) cannot run at most sizes: its demands are
+the equations here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import zip_longest
 
 import onnx_ir
 
+from eqsat_opt.ir.graph.broadcasting import broadcast_columns
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.ir.ops import with_trait
 from eqsat_opt.ir.values.dims import (
@@ -59,10 +60,16 @@ class Equation:
 
 
 def equations(graph: Graph) -> Iterator[Equation]:
-    """Yield the equations that the opaque nodes of a graph demand, as far as they can be read."""
+    """Yield the equations that the nodes of a graph demand, as far as they can be read."""
     for node in graph.nodes:
-        if node.op == OPAQUE and node.payload is not None:
-            yield from demands(node.payload, [graph.tensor_type(name) for name in node.inputs])
+        types = [graph.tensor_type(name) for name in node.inputs]
+        if node.op != OPAQUE:
+            shapes = [type_.shape for type_ in types if type_ is not None]
+            for sizes in broadcast_columns(node.op, shapes, dict(node.attrs)):
+                for other in sizes[1:]:
+                    yield Equation(sizes[0], other, node.name or node.op, is_strict=False)
+        elif node.payload is not None:
+            yield from demands(node.payload, types)
 
 
 def demands(

@@ -83,9 +83,10 @@ class SizeFacts:
         for name, factor in _factors_of(dim) if depth else ():
             atom = atom_of(name)
             if atom is not None and atom.function != "floor":
-                # A maximum is at least as large as each operand, and a minimum equals either
-                # operand.
-                of_several = any if (atom.function == "max") == (factor > 0) else all
+                # The value equals either operand. A maximum is at least as large as each of them,
+                # and a minimum at most as large.
+                bounded = {"max": factor > 0, "min": factor < 0}
+                of_several = any if bounded.get(atom.function) else all
                 rest = dim - sym(name) * factor
                 cases = (rest + one * factor for one in (atom.left, atom.right))
                 if of_several(self.is_size(case, depth=depth - 1) for case in cases):
@@ -128,6 +129,8 @@ class SizeFacts:
         return TensorType(type_.dtype, tuple(map(self.simplified, type_.shape)))
 
     def _applied(self, function: Function, left: Dim, right: Dim) -> Dim:
+        if function == "broadcast":
+            return next(filter(self.is_not_one, (left, right)), applied(function, left, right))
         if function != "floor":
             for low, high in ((left, right), (right, left)):
                 if self.is_size(high - low):

@@ -2,12 +2,13 @@
 
 A dimension is a plain ``int`` or a :class:`SymDim`. Equal polynomials are equal objects, so shapes
 compare with ``==``. A function that is not a polynomial (a floor division with a remainder, a
-maximum, a minimum) becomes an atom of its own.
+maximum, a minimum, the size to which others broadcast) becomes an atom of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import total_ordering
@@ -22,6 +23,7 @@ __all__ = [
     "SymDim",
     "applied",
     "atom_of",
+    "dim_broadcast",
     "dim_max",
     "dim_min",
     "dim_names",
@@ -131,7 +133,7 @@ def _is_natural(name: str) -> bool:
             return is_size(atom.left)
         case "max":
             return is_size(atom.left) or is_size(atom.right)
-        case "min":
+        case "min" | "broadcast":
             return is_size(atom.left) and is_size(atom.right)
 
 
@@ -194,14 +196,18 @@ def _quotient(numerator: SymDim, denominator: Dim) -> Dim | None:
     return None
 
 
-Function = Literal["floor", "max", "min"]
+Function = Literal["broadcast", "floor", "max", "min"]
 FUNCTIONS: frozenset[str] = frozenset(get_args(Function))
 """Names of the functions of two sizes that atoms represent."""
 
 
 @dataclass(frozen=True)
 class Atom:
-    """A function of two sizes that is no polynomial; ``floor`` rounds down their quotient."""
+    """A function of two sizes that is no polynomial.
+
+    ``floor`` rounds down their quotient; ``broadcast`` is the size of an axis of which one operand
+    has the one size and another the other, which are equal unless either is 1.
+    """
 
     function: Function
     left: Dim
@@ -279,6 +285,38 @@ def dim_max(left: Dim, right: Dim) -> Dim:
     return left if is_size(left - right) else _atom("max", *_ordered(left, right))
 
 
+def dim_broadcast(left: Dim, right: Dim) -> Dim:
+    """Return the size to which two sizes broadcast, which are equal or one of which is 1.
+
+    That is the one that is never 1, if there is such a one, else an atom of all sizes that
+    broadcast together. Sizes that do not broadcast have no such size; any number is returned.
+    """
+    sizes = {size for side in (left, right) for size in _broadcast_sizes(side) if size != 1}
+    *others, whole = sorted(sizes, key=str) or [1]
+    certain = [size for size in (*others, whole) if _is_never_one(size)]
+    if certain:
+        return min(certain, key=lambda size: isinstance(size, SymDim))
+    for size in reversed(others):
+        whole = _atom("broadcast", size, whole)
+    return whole
+
+
+def _broadcast_sizes(dim: Dim) -> Iterator[Dim]:
+    """Yield the sizes that broadcast to a size: those of its atom, or itself."""
+    atom = _ATOMS.get(plain_symbol(dim) or "")
+    if atom is None or atom.function != "broadcast":
+        yield dim
+    else:
+        yield from (size for side in (atom.left, atom.right) for size in _broadcast_sizes(side))
+
+
+def _is_never_one(dim: Dim) -> bool:
+    """Return whether a size is not 1 whatever its symbols are: it is larger, or a multiple."""
+    if isinstance(dim, SymDim):
+        return math.gcd(*(c for _, c in dim.terms)) > 1 or is_size(dim - 2)
+    return dim != 1
+
+
 def _ordered(left: Dim, right: Dim) -> tuple[Dim, Dim]:
     return (left, right) if str(left) <= str(right) else (right, left)
 
@@ -290,6 +328,7 @@ def _atom(function: Function, left: Dim, right: Dim) -> SymDim:
 
 
 _CONSTRUCTORS: dict[Function, Callable[[Dim, Dim], Dim]] = {
+    "broadcast": dim_broadcast,
     "floor": floor_div,
     "max": dim_max,
     "min": dim_min,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat_opt.egraph import EClasses, Lowered
+from eqsat_opt.ir.graph.broadcasting import result_type
 from eqsat_opt.ir.graph.graph import Attrs, Graph, Node, attributes, index_of
 from eqsat_opt.ir.graph.kernel import Step
 from eqsat_opt.ir.onnx.exporter import SPLIT
-from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.passes.rebuild import GraphWriter
 from eqsat_opt.select.choosing.ordering import execution_order
 from eqsat_opt.select.rebuilding.constants import Constants, in_shape
@@ -211,7 +211,7 @@ class _Raiser:
             else:
                 name = self.writer.fresh(f"eqsat_{step.op}_{item.cls}")
                 types: list[Any] = [self.writer.types[one] for one in operands]
-                type_ = get_op(step.op).type_fn(types, dict(step.attrs))
+                type_ = result_type(step.op, types, dict(step.attrs))
             node = Node(
                 op=step.op,
                 inputs=operands,

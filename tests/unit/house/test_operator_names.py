@@ -36,7 +36,7 @@ HELD: dict[str, dict[str, str]] = {
             "Sigmoid Sign Softmax Softplus Sqrt Sub Swish TopK Where Xor",
         "ir/onnx/computed_shapes.py": "Pad Reshape Resize Slice TopK",
         "ir/onnx/contradictions.py": "Conv ConvTranspose Reshape",
-        "ir/onnx/export_context.py": "Add Concat Div Gather Mod Mul Sub",
+        "ir/onnx/export_context.py": "Add Concat Div Equal Gather Mod Mul Sub Where",
         "ir/onnx/foreign_types.py": "Attention Conv Gelu LayerNormalization",
         "ir/onnx/import_context.py": "Expand",
         "ir/onnx/mappings/einsum.py": "MatMul Mul ReduceSum Reshape Transpose",
@@ -96,6 +96,7 @@ HELD: dict[str, dict[str, str]] = {
         "egraph/loading/tables.py": "Scalar",
     },
     "typing rules that do not follow: of lists, of operands that broadcast, of any rank at once": {
+        "ir/graph/broadcasting.py": "Expand MaskedAttention MatMul Reshape",
         "egraph/encoding/typing.py":
             "Attention Concat Conv Expand Fill MaskedAttention MatMul Pad Repeat Reshape Scalar "
             "Slice Transpose",

@@ -23,6 +23,7 @@ from eqsat_opt.ir.sizes.equations import Equation
 from eqsat_opt.ir.sizes.facts import SizeFacts, facts_of, lengths, windows
 from eqsat_opt.ir.values.dims import (
     Dim,
+    dim_broadcast,
     dim_max,
     dim_min,
     dim_names,
@@ -50,13 +51,15 @@ def dims(draw: st.DrawFn, depth: int = 3) -> Dim:
             st.integers(-5, 5)
         )
     left, right = draw(dims(depth - 1)), draw(dims(depth - 1))
-    match draw(st.sampled_from(["max", "min", "floor", "add"])):
+    match draw(st.sampled_from(["max", "min", "floor", "add", "broadcast"])):
         case "max":
             return dim_max(left, right)
         case "min":
             return dim_min(left, right)
         case "floor":
             return floor_div(left, draw(st.integers(1, 6)))
+        case "broadcast":
+            return dim_broadcast(left, right)
         case _:
             return left + right
 
@@ -72,6 +75,8 @@ def test_normal_forms_have_the_value_of_what_they_stand_for(
     assert evaluate_dim(dim_max(left, right), sizes) == max(a, b)
     assert evaluate_dim(dim_min(left, right), sizes) == min(a, b)
     assert evaluate_dim(floor_div(left, divisor), sizes) == a // divisor
+    if a == b or 1 in (a, b):
+        assert evaluate_dim(dim_broadcast(left, right), sizes) == (a if b == 1 else b)
     assert a >= 0 or not is_size(left)
     assert substituted(left, sizes) == a
     assert dim_from_json(dim_to_json(left), "here") == left
@@ -452,7 +457,67 @@ def gridded() -> onnx.ModelProto:
     )  # fmt: skip
 
 
+def merged() -> onnx.ModelProto:
+    """Rows of two inputs that are added where they fit, flattened, and brought back by a shape."""
+    return model_of(
+        [
+            node("Add", ["x", "z"], ["sum"]),
+            node("Reshape", ["sum", "flat"], ["line"]),
+            node("Sin", ["line"], ["more"]),
+            node("Shape", ["sum"], ["shape"]),
+            node("Reshape", ["more", "shape"], ["again"]),
+            node("Expand", ["row", "shape"], ["rows"]),
+            node("Mul", ["again", "x"], ["product"]),
+            node("Where", ["choice", "product", "rows"], ["chosen"]),
+            node("Sub", ["chosen", "z"], ["y"]),
+        ],
+        {"x": (FLOAT, ["n", 3]), "z": (FLOAT, ["k", 3])},
+        {**NUMBERS, "flat": [-1], "choice": [True, False, True],
+         "row": RNG.random((1, 3), np.float32)},
+        {"y": FLOAT},
+    )  # fmt: skip
+
+
+def grouped() -> onnx.ModelProto:
+    """Rows that are brought into as many groups as another input has, and into two."""
+    return model_of(
+        [
+            node("Shape", ["z"], ["groups"]),
+            node("Concat", ["groups", "two", "three"], ["shape"], axis=0),
+            node("Reshape", ["x", "shape"], ["parts"], allowzero=1),
+            node("Relu", ["parts"], ["more"]),
+            node("Reshape", ["more", "halves"], ["again"]),
+            node("Sin", ["again"], ["y"]),
+        ],
+        {"x": (FLOAT, ["i", 6]), "z": (FLOAT, ["k"])},
+        {**NUMBERS, "halves": [2, -1, 3]},
+        {"y": FLOAT},
+    )
+
+
+def sliding() -> onnx.ModelProto:
+    """The last ``r`` of ten numbers, which are added to ``r``.
+
+    For 11 the slice begins at -1, which counts from the end, so one number is left and broadcasts.
+    """
+    return model_of(
+        [
+            node("Shape", ["x"], ["length"]),
+            node("Sub", ["ten", "length"], ["begin"]),
+            node("Slice", ["table", "begin", "far"], ["last"]),
+            node("Add", ["x", "last"], ["sum"]),
+            node("Relu", ["sum"], ["y"]),
+        ],
+        {"x": (FLOAT, ["r"])},
+        {**NUMBERS, "ten": [10], "table": RNG.random(10, np.float32)},
+        {"y": FLOAT},
+    )
+
+
 MODELS = {
+    "sliding": (sliding, {"r": 5}),
+    "merged": (merged, {"n": 4, "k": 4}),
+    "grouped": (grouped, {"i": 4, "k": 4}),
     "gridded": (gridded, {"b": 2, "r": 8, "v_": 19}),
     "counted": (counted, {"b": 2, "m": 24}),
     "fewer": (fewer, {"n": 20}),
@@ -548,6 +613,16 @@ def test_types_say_the_shapes_of_every_run(name: str) -> None:
                 if set(dim_names(dim)) <= set(names):
                     assert evaluate_dim(dim, sizes) == size, (value, str(dim), sizes)
     assert ran
+
+
+def test_a_size_that_may_copy_another_is_not_promised() -> None:
+    """Where ``k`` is 0, the first size is that of the operand."""
+    model = grouped()
+    del model.graph.node[2].attribute[:]
+    reshape = imported(model).producers["parts"]
+    assert reshape.op == OPAQUE
+    model.graph.output.append(helper.make_empty_tensor_value_info("parts"))
+    assert outputs_of(model, {"i": 3, "k": 0})[1].shape == (3, 2, 3)
 
 
 def test_what_nobody_reads_demands_nothing() -> None:

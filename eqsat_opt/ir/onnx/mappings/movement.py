@@ -84,7 +84,15 @@ def _read_reshape(call: Call, context: ImportContext) -> None:
         rest = dim_product(d for d in wanted if d != -1)
         expect(wanted.count(-1) == 1 and rest != 0)
         wanted[wanted.index(-1)] = floor_div(x.size, rest)
+    elif not call.get("allowzero", 0) and dim_product(wanted) != x.size:
+        # A size that is 0 in some run would copy that of the operand instead.
+        expect(all(_is_filled(dim, x, context) for dim in wanted[: x.rank]))
     _emit_reshape(call, context, tuple(wanted))
+
+
+def _is_filled(dim: Dim, x: TensorType, context: ImportContext) -> bool:
+    """Return whether a size is never 0 where an operand has elements."""
+    return context.facts.is_size(dim - 1) or floor_div(x.size, dim) * dim == x.size
 
 
 @reads("Flatten")
@@ -179,7 +187,7 @@ def _read_expand(call: Call, context: ImportContext) -> None:
     rank = max(x.rank, len(wanted))
     source = (1,) * (rank - x.rank) + x.shape
     wanted = (1,) * (rank - len(wanted)) + wanted
-    shape = tuple(s if w == 1 else w for s, w in zip(source, wanted, strict=True))
+    shape = tuple(map(context.joined, source, wanted))
     expect(context.is_expressible(x, shape, "Expand"))
     context.emit("Expand", call.inputs[:1], call.outputs[0], shape=shape)
 

@@ -137,12 +137,19 @@ class Terms:
             if node.op == OPAQUE:
                 self._add_opaque(node, operands)
                 continue
+            self._note_type(node, operands)
             term = self.make(node.op, node.attrs, [self.known[key] for key in operands])
             sources = node.sources or ((node.name,) if node.name else ())
             labelled = replace(term, label=node.output, sources=sources, rules=node.rules)
             self._values[node.output] = term.key
             self.known.setdefault(term.key, labelled)
         return self.graph(tuple(self._values[name] for name in graph.outputs))
+
+    def _note_type(self, node: Node, operands: tuple[bytes, ...]) -> None:
+        """Note the type of a node, which those of its operands alone might not tell."""
+        types = tuple(self.known[key].type for key in operands)
+        operator = self.operator(node.op, node.attrs)
+        self._types.setdefault((operator, types), self.original.types[node.output])
 
     def _leaf(self, op: str, name: str, key: bytes, *, const: bool) -> None:
         attrs = (("index", len(self._leaves)),)
