@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 import onnx_ir
 
@@ -19,6 +19,7 @@ from eqsat_opt.ir.ops import with_trait
 from eqsat_opt.ir.values.dims import (
     Dim,
     SymDim,
+    atom_of,
     dim_names,
     dim_product,
     evaluate_dim,
@@ -27,7 +28,7 @@ from eqsat_opt.ir.values.dims import (
 )
 from eqsat_opt.ir.values.types import TensorType
 
-__all__ = ["TOLD", "Equation", "demands", "equations", "solved"]
+__all__ = ["TOLD", "Equation", "demands", "equations", "solved", "terms_of"]
 
 _BROADCASTING = with_trait("broadcasting")
 
@@ -151,19 +152,47 @@ def solved(
         difference = substituted(equation.left - equation.right, known)
         if not isinstance(difference, SymDim):
             continue
-        name = next((one for one in order if _is_alone(difference, one)), None)
-        if name is None:
-            continue
-        coefficient = dict(difference.terms)[(name,)]
-        value = sym(name) - difference * coefficient  # the coefficient is 1 or -1
-        known = {other: substituted(size, {name: value}) for other, size in known.items()}
-        known[name] = value
+        cases = tuple(islice(_cases(difference), _MOST_CASES))
+        for case in cases if 0 not in cases else ():
+            name = next((one for one in order if _is_alone(case, one)), None)
+            if name is None:
+                continue
+            coefficient = dict(terms_of(case))[(name,)]
+            value = sym(name) - case * coefficient  # the coefficient is 1 or -1
+            if substituted(difference, {name: value}) == 0:
+                known = {other: substituted(size, {name: value}) for other, size in known.items()}
+                known[name] = value
+                break
     return known
 
 
-def _is_alone(difference: SymDim, name: str) -> bool:
+_MOST_CASES = 64
+"""Cases of an equation with maxima and minima that are examined."""
+
+
+def _cases(dim: Dim) -> Iterator[Dim]:
+    """Yield a size with either operand in place of each maximum or minimum, then the size itself.
+
+    ``total - min(past, total)`` is ``total - past`` in one case, so that a total may be found of
+    which ``past`` is a part. If it is 0 in one case, it is so without any size being derived.
+    """
+    for name in (name for names, _ in terms_of(dim) for name in names):
+        atom = atom_of(name)
+        if atom is not None and atom.function != "floor":
+            for operand in (atom.left, atom.right):
+                yield from _cases(substituted(dim, {name: operand}))
+            break
+    yield dim
+
+
+def terms_of(dim: Dim) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Return the terms of a size as a polynomial: the names in each, and its coefficient."""
+    return dim.terms if isinstance(dim, SymDim) else (((), dim),)
+
+
+def _is_alone(difference: Dim, name: str) -> bool:
     """Return whether a name occurs once, as a term by itself with the coefficient 1 or -1."""
-    own = dict(difference.terms).get((name,))
+    own = dict(terms_of(difference)).get((name,))
     if own not in (1, -1):
         return False
     rest = difference - sym(name) * own

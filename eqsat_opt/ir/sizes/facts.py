@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from eqsat_opt.ir.sizes.equations import Equation
+from eqsat_opt.ir.sizes.equations import Equation, terms_of
 from eqsat_opt.ir.values.dims import (
     Dim,
     Function,
@@ -113,7 +113,7 @@ class SizeFacts:
         """Sizes with a least value above 0, each as the sum of this value and a new size."""
         lowest = dict[str, int]()
         for least, most in self.bounds:
-            terms = dict(_terms_of(_without_quotient(most - least)))
+            terms = dict(terms_of(_without_quotient(most - least)))
             added = terms.pop((), 0)
             if len(terms) == 1:
                 ((names, factor),) = terms.items()
@@ -151,7 +151,7 @@ def _without_quotient(dim: Dim) -> Dim:
     ``a`` is below ``d`` times that.
     """
     while isinstance(dim, SymDim):
-        terms = dict(_terms_of(dim))
+        terms = dict(terms_of(dim))
         added = terms.pop((), 0)
         ((names, factor), *others) = terms.items()
         atom = atom_of(names[0]) if len(names) == 1 and not others else None
@@ -267,20 +267,16 @@ def _signs(equation: Equation) -> Iterator[tuple[Dim, Dim]]:
             yield from ((0, size) for size in clipped.values())
 
 
-def _terms_of(dim: Dim) -> tuple[tuple[tuple[str, ...], int], ...]:
-    return dim.terms if isinstance(dim, SymDim) else (((), dim),)
-
-
 def _factors_of(dim: Dim) -> Iterator[tuple[str, int]]:
     """Yield the names that are terms by themselves, with their coefficients."""
-    for names, factor in _terms_of(dim):
+    for names, factor in terms_of(dim):
         if len(names) == 1:
             yield names[0], factor
 
 
 def _atoms_in(*dims: Dim) -> Iterator[str]:
     for dim in dims:
-        for names, _ in _terms_of(dim):
+        for names, _ in terms_of(dim):
             yield from names
 
 

@@ -16,7 +16,15 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.equations import Equation, equations, solved
 from eqsat_opt.ir.sizes.sizes import Sizes, assumed_size, other_sizes
 from eqsat_opt.ir.values.dim_names import parsed_name, plain_names, read_name
-from eqsat_opt.ir.values.dims import dim_names, evaluate_dim, floor_div, substituted, sym
+from eqsat_opt.ir.values.dims import (
+    dim_max,
+    dim_min,
+    dim_names,
+    evaluate_dim,
+    floor_div,
+    substituted,
+    sym,
+)
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.inputs import input_specs, random_inputs
 
@@ -86,6 +94,16 @@ def test_linear_equations_are_solved() -> None:
     assert found == {"total": past + seq, "other": past + seq - 1}
     assert solved([Equation(total, 7, "", is_strict=True)], ["total"]) == {"total": 7}
     assert solved([Equation(total * 2, 7, "", is_strict=True)], ["total"]) == {}
+
+
+def test_a_total_is_found_of_which_another_size_is_a_part() -> None:
+    new = sym("total") - dim_min(sym("past"), sym("total"))
+    for wanted in (new, dim_max(0, new)):
+        (found,) = solved([Equation(wanted, sym("seq"), "", True)], ["total", "seq"]).items()
+        assert found == ("total", sym("past") + sym("seq"))
+    assert solved([Equation(dim_max(0, sym("n") - 3), 0, "", True)], ["n"]) == {}
+    assert solved([Equation(dim_min(4, sym("n")), sym("n"), "", True)], ["n"]) == {}
+    assert solved([Equation(dim_min(4, sym("n")), 3, "", True)], ["n"]) == {"n": 3}
 
 
 def decoder(total: str, *, is_gathered: bool) -> onnx.ModelProto:
