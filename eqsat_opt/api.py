@@ -291,7 +291,18 @@ def _staged(
             for model, source in zip(models, sources, strict=True)
         ]
         seeds = [request.seed + i for i in range(max(1, request.check))]
-        yield staged, Reference.of(staged[0], request.session, seeds, sizes, open_session=_opened)
+        request.inputs.require_fit(staged[0])
+        yield (
+            staged,
+            Reference.of(
+                staged[0],
+                request.session,
+                seeds,
+                sizes,
+                inputs=request.inputs,
+                open_session=_opened,
+            ),
+        )
 
 
 def _opened(model: ModelSource, options: OrtOptions) -> RaceRunner:

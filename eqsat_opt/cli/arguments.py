@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from eqsat_opt.cli.automation.data import parse_inputs
 from eqsat_opt.common.paths import same_file
 from eqsat_opt.cost.metrics import metric_names
 from eqsat_opt.errors import OptionError
@@ -296,6 +297,7 @@ def make_options(context: typer.Context) -> Options:
         given.setdefault(name, False if given.get(negated) else None)
     given["shapes"] = parse_shapes(given.pop("input_shape", None) or ())
     given["fixed"] = _parse_fixed(given.pop("fix_shape", None) or ())
+    given["inputs"] = parse_inputs(given.pop("input_", None) or ())
     for name in ("backends", "runtimes"):
         if given.get(name) is not None:
             given[name] = [one.strip() for one in given[name].split(",")]

@@ -9,6 +9,7 @@ from warnings import catch_warnings, simplefilter
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.automation.data import Input, InputData
 from eqsat_opt.cli.session import (
     check_writable,
     output_console,
@@ -39,6 +40,8 @@ def bench_models(
     numerics: a.Numerics = Options.numerics,
     budget: a.Budget = None,
     input_shape: a.InputShape = None,
+    input_data: InputData = None,
+    input_: Input = None,
     threads: a.Threads = Options.threads,
     check: a.Check = None,
     seed: a.Seed = Options.seed,

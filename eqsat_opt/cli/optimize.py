@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.automation.data import Input, InputData
 from eqsat_opt.cli.automation.decisions import Race, Replay, SaveDecisions
 from eqsat_opt.cli.automation.thresholds import MinSpeedup, require_race, require_speedup
 from eqsat_opt.cli.pages import check_page, write_result_page
@@ -62,6 +63,8 @@ def optimize_model(
     budget: a.Budget = None,
     input_shape: a.InputShape = None,
     fix_shape: a.FixShape = None,
+    input_data: InputData = None,
+    input_: Input = None,
     threads: a.Threads = Options.threads,
     nodes: a.Nodes = Options.nodes,
     check: a.Check = None,
@@ -126,7 +129,7 @@ def optimize_model(
     min_speedup: MinSpeedup = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Do everything but write the result; --json still writes."),
+        typer.Option("--dry-run", help="Do everything but write the result; reports are written."),
     ] = False,
     json: a.Json = None,
     html: a.Html = None,
@@ -147,7 +150,7 @@ def optimize_model(
         _check_stream(json)
     written = tuple(one for one in (file, tuned, plan, save_decisions) if one is not None)
     check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
-    a.keep_inputs((json, html, *written), target, energy_model, replay)
+    a.keep_inputs((json, html, *written), target, energy_model, replay, input_data)
     check_page(html, (*written, json), model)
     if save_decisions is not None:
         a.require_file("--save-decisions", save_decisions, file, tuned, plan, html, json)

@@ -27,6 +27,7 @@ __all__ = [
     "in_less",
     "kept_open",
     "notes_of",
+    "on_samples",
     "unlimited",
     "unrecorded",
 ]
@@ -99,6 +100,14 @@ def in_less(request: Request) -> Iterator[str]:
             f"{text.format(target=request.target)}: its times stand beside those of other "
             f"{request.precision} results, and of no strict-fp32 ones"
         )
+
+
+def on_samples(request: Request) -> Iterator[str]:
+    """Yield which inputs of the user the check and the race had."""
+    samples = request.inputs.samples
+    if samples:
+        more = f" and {len(samples) - 1} more" if len(samples) > 1 else ""
+        yield f"check and race ran on {samples[0].file}{more}"
 
 
 def class_of(request: Request) -> str:

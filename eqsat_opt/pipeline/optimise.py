@@ -39,6 +39,7 @@ from eqsat_opt.pipeline.notes import (
     in_less,
     kept_open,
     notes_of,
+    on_samples,
     unlimited,
     unrecorded,
 )
@@ -63,6 +64,7 @@ from eqsat_opt.racing.verdict import Verdict, unraced
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import require_portable
+from eqsat_opt.runtime.given_inputs import NO_INPUTS
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.validation.found_sizes import find_sizes, has_doubt
 
@@ -171,6 +173,7 @@ def _optimised(
         with stages("load"):
             staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, request.session, deadline)
+            request.inputs.require_fit(staging.original)
             began = time.perf_counter(), time.process_time()
             imported, clean = import_graph(model, request, faults)
             slowdown = _ratio(time.perf_counter() - began[0], time.process_time() - began[1])
@@ -184,6 +187,7 @@ def _optimised(
                     replace(request.session, level="disabled"),
                     box=box,
                     deadline=deadline.share(TRYING),
+                    inputs=request.inputs,
                 )
             sizes = tried.sets
             if tried.failure:
@@ -317,6 +321,7 @@ def _optimised(
             *unlimited(verdict, breaks),
         ),
         sizes=tuple(one.to_json() for one in sizes),
+        details=(*report.details, *on_samples(request)),
         notes=(
             *report.notes,
             *notes_of(joined, decision, lacking),
@@ -361,7 +366,14 @@ def _with_bodies(
     def improve(
         model: onnx_ir.Model, name: str, shapes: Mapping[str, tuple[int, ...]], deadline: Deadline
     ) -> tuple[onnx_ir.Model, Edit | None] | None:
-        inner = replace(request, shape_sets=(shapes,), tuned=None, plan=None, strict=False)
+        inner = replace(
+            request,
+            shape_sets=(shapes,),
+            inputs=NO_INPUTS,
+            tuned=None,
+            plan=None,
+            strict=False,
+        )
         stages = Stages(_silent)
         outcome = faults.contain(
             "bodies",

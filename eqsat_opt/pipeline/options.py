@@ -241,6 +241,12 @@ class Options:
             again; ``None`` writes none. An earlier result in the place of the output takes no part.
         replay: file of such decisions: the result is made of the model by them, without search or
             measurement. It is neither checked nor raced unless ``check`` or ``race`` ask for it.
+        input_data: your own inputs for check, race and sizes: a file ``.npz`` with arrays by the
+            names of inputs, or a folder of such files, of which the first are taken, as many as
+            ``check`` says.
+        inputs: name of an input to how it is drawn: ``int(0,30522)``, ``uniform(0,1)``,
+            ``normal(0,1)``, ``constant(1)``, ``mask``, ``image(0,1)`` or ``audio``. Other inputs
+            are drawn by what their names and uses tell.
 
     Raises:
         OptionError: a value has the wrong type or no meaning. Numbers of NumPy are numbers.
@@ -278,6 +284,8 @@ class Options:
     precision: str = Precision.STRICT
     decisions: str | None = None
     replay: str | None = None
+    input_data: str | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if _text("effort", self.effort) not in _EFFORTS:
@@ -294,6 +302,15 @@ class Options:
                 value = convert(option.name.removesuffix("_s"), getattr(self, option.name))
                 object.__setattr__(self, option.name, value)
         object.__setattr__(self, "shapes", _shapes(self.shapes))
+        if not isinstance(self.inputs, Mapping):
+            raise _wrong("inputs", self.inputs, "a mapping from names to generators")
+        for name, how in self.inputs.items():
+            _text(f"the generator of {name!r}", how)
+        if self.input_data is not None and any(self.shape_sets):
+            raise OptionError(
+                "the sizes are those of the data; leave out either --input-data (input_data=) or "
+                "--input-shape (shapes=)"
+            )
         if not isinstance(self.fixed, Mapping):
             raise _wrong("fixed", self.fixed, "a mapping from names to sizes")
         object.__setattr__(self, "fixed", _shapes(self.fixed))

@@ -24,6 +24,8 @@ from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.energy import EnergyModel, load_energy_model
+from eqsat_opt.runtime.generators import parse_generator
+from eqsat_opt.runtime.given_inputs import GivenInputs, load_samples
 
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
@@ -69,6 +71,7 @@ class Request:
         streams: number of streams on which kernels could run concurrently.
         decisions: file for the decisions of the run; ``None`` writes none.
         replay: file of decisions by which the result is made; ``None`` for a search.
+        inputs: samples and generators of the user.
     """
 
     objective: AnyObjective
@@ -103,6 +106,7 @@ class Request:
     streams: int
     decisions: str | None
     replay: str | None
+    inputs: GivenInputs
 
     @property
     def is_here(self) -> bool:
@@ -156,6 +160,7 @@ def request_of(options: Options, *, searches: bool = True) -> Request:
     objective = peaks_capped(parse_objective(options.objective, options.limits, metric=metric_name))
     energy = _energy(options, objective)
     device = None if options.is_here else device_of(options.target)
+    inputs = _inputs(options)
     _require_possible(objective, options.streams, device=device, energy=energy, precision=precision)
     return Request(
         objective=objective,
@@ -166,7 +171,7 @@ def request_of(options: Options, *, searches: bool = True) -> Request:
         device=device,
         energy=energy,
         budget_s=options.budget_s,
-        shape_sets=options.shape_sets,
+        shape_sets=_shapes_of(inputs) or options.shape_sets,
         fixed=options.fixed,
         threads=options.threads,
         nodes=options.nodes,
@@ -190,7 +195,35 @@ def request_of(options: Options, *, searches: bool = True) -> Request:
         streams=options.streams,
         decisions=options.decisions,
         replay=options.replay,
+        inputs=inputs,
     )
+
+
+def _inputs(options: Options) -> GivenInputs:
+    """Read the samples and generators of the user.
+
+    Raises:
+        OptionError: a file holds something else than arrays, or there is no such generator.
+    """
+    generators = {
+        name: parse_generator(how, f"the input {name!r}") for name, how in options.inputs.items()
+    }
+    if options.input_data is None:
+        return GivenInputs(generators=generators)
+    return GivenInputs(load_samples(options.input_data, max(1, options.check)), generators)
+
+
+_MOST_SETS = 3
+"""Greatest number of sets of sizes that samples give, as each takes a race."""
+
+
+def _shapes_of(inputs: GivenInputs) -> tuple[Shapes, ...]:
+    """Return the shapes of samples, each set once; empty without samples."""
+    found: list[Shapes] = []
+    for sample in inputs.samples:
+        if sample.shapes not in found:
+            found.append(sample.shapes)
+    return tuple(found[:_MOST_SETS])
 
 
 def _energy(options: Options, objective: AnyObjective) -> EnergyModel | MeteredEnergy | None:

@@ -67,6 +67,7 @@ def terms_of(
         custom_ops=request.custom_ops,
         meter=found_meter().meter if is_raced else None,
         precision=request.precision,
+        inputs=request.inputs,
     )
 
 

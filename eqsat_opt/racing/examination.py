@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 
 from eqsat_opt.common.deadline import Deadline, OutOfTime
 from eqsat_opt.common.numerics import Numerics
@@ -28,9 +28,9 @@ from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OptimizationLevel, OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.sandbox import Sandbox
 from eqsat_opt.runtime.devices.meters import EnergyMeter
+from eqsat_opt.runtime.given_inputs import NO_INPUTS, GivenInputs
 from eqsat_opt.runtime.inputs import (
     InputSpec,
-    input_specs,
     sizes_for,
     symbolic_sizes,
 )
@@ -38,7 +38,7 @@ from eqsat_opt.runtime.processor import crowd
 from eqsat_opt.runtime.source import ModelSource, read_structure
 from eqsat_opt.validation.compare import Difference, OpenSession, Reference, differences
 from eqsat_opt.validation.designed_inputs import value_drafts
-from eqsat_opt.validation.trials import Draft, parameter_drafts, size_drafts
+from eqsat_opt.validation.trials import Draft, parameter_drafts, sample_drafts, size_drafts
 
 __all__ = [
     "ORIGINAL",
@@ -84,6 +84,7 @@ class Terms:
         bulk_s: seconds of one pass over all weights, such as loading a model.
         meter: meter of the energy of runs in the race; ``None`` for none.
         precision: precision in which candidates compute.
+        inputs: samples and generators of the user.
     """
 
     threads: int
@@ -99,6 +100,7 @@ class Terms:
     bulk_s: float = 0.0
     meter: EnergyMeter | None = None
     precision: Precision = Precision.STRICT
+    inputs: GivenInputs = NO_INPUTS
 
     @property
     def runs_models(self) -> bool:
@@ -286,6 +288,7 @@ def _races(
             terms.session(),
             (terms.seed,),
             sizes.inputs,
+            inputs=terms.inputs,
             open_session=terms.open_session,
         )
         if terms.box is not None:
@@ -350,7 +353,7 @@ def observe(original: ModelSource, terms: Terms) -> Examination:
     if terms.deadline.expired or terms.deadline.left_s < terms.bulk_s:
         return nothing(_no_time(), is_late=True)
     session, sizes = terms.session(), [one.inputs for one in terms.sizes]
-    specs = input_specs(original, terms.sizes[0].derived)
+    specs = terms.inputs.specs(original, terms.sizes[0].derived)
     named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
     try:
         if terms.box is not None:  # its start must not count as the time of a session
@@ -361,7 +364,11 @@ def observe(original: ModelSource, terms: Terms) -> Examination:
             session,
             terms.seeds or (terms.seed,),
             sizes[0],
-            drafts=drafts_of(original, specs, named, terms.numerics, precision=terms.precision)
+            inputs=terms.inputs,
+            drafts=chain(
+                sample_drafts(terms.inputs.others(specs, sizes[0])),
+                drafts_of(original, specs, named, terms.numerics, precision=terms.precision),
+            )
             if terms.seeds
             else (),
             drafts_s=_drafts_s(terms.deadline.left_s),

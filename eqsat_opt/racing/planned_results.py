@@ -23,8 +23,9 @@ from eqsat_opt.runtime.devices.host import processor_us
 from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.devices.profile import HOST_PROFILE, load_profile
 from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.given_inputs import NO_INPUTS, GivenInputs
 from eqsat_opt.runtime.hosted import hosted
-from eqsat_opt.runtime.inputs import input_specs, sizes_for, symbolic_sizes
+from eqsat_opt.runtime.inputs import sizes_for, symbolic_sizes
 from eqsat_opt.runtime.plan.constants import Tensors, Weights
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, read_structure
@@ -106,6 +107,7 @@ class PlanJob:
     is_raced: bool = True
     strict: bool = False
     deadline: Deadline = field(default_factory=Deadline.never)
+    inputs: GivenInputs = NO_INPUTS
 
 
 @dataclass(frozen=True)
@@ -319,10 +321,17 @@ def _racers(prices: Mapping[str, float], drafts: Mapping[str, Draft]) -> list[st
 
 def _reference(job: PlanJob) -> Reference:
     """Run the original on random inputs and, if plans are compared, on designed ones."""
-    of = partial(Reference.of, job.original, job.session, job.seeds or (0,), job.sizes.inputs)
+    of = partial(
+        Reference.of,
+        job.original,
+        job.session,
+        job.seeds or (0,),
+        job.sizes.inputs,
+        inputs=job.inputs,
+    )
     if not job.seeds:
         return of()
-    specs = input_specs(job.original)
+    specs = job.inputs.specs(job.original)
     sizes = symbolic_sizes(specs, sizes_for(specs, job.sizes.inputs))
     graph = read_structure(job.original).graph
     return of(

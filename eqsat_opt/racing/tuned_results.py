@@ -31,7 +31,8 @@ from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.sandbox import Sandbox, sandbox
 from eqsat_opt.runtime.backends.tuned_file import MOST_BYTES, Execution, tuned_model
-from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for, symbolic_sizes
+from eqsat_opt.runtime.given_inputs import NO_INPUTS, GivenInputs
+from eqsat_opt.runtime.inputs import sizes_for, symbolic_sizes
 from eqsat_opt.runtime.source import Feeds, ModelSource
 from eqsat_opt.validation.compare import Reference, differences
 from eqsat_opt.validation.served_sizes import served
@@ -94,6 +95,7 @@ class TunedJob:
         is_raced: whether a race decides; otherwise the times of the layers do, and only our kernels
             are tried.
         deadline: end of the whole run.
+        inputs: samples and generators of the user.
     """
 
     original: ModelSource
@@ -109,6 +111,7 @@ class TunedJob:
     runtimes: tuple[str, ...] = (ORT,)
     is_raced: bool = True
     deadline: Deadline = field(default_factory=Deadline.never)
+    inputs: GivenInputs = NO_INPUTS
 
     def execution(self, runtime: str, setting: Mapping[str, object] | None = None) -> Execution:
         """Return the execution by a runtime, with the threads of the job."""
@@ -323,12 +326,13 @@ def _reference(job: TunedJob, box: Sandbox, deadline: Deadline, at_edges: bool) 
         job.session,
         job.seeds,
         sizes[0],
+        inputs=job.inputs,
         open_session=partial(box.open, deadline=deadline),
         deadline=deadline,
     )
     if not at_edges:
         return of()
-    specs = input_specs(job.original, job.sizes[0].derived)
+    specs = job.inputs.specs(job.original, job.sizes[0].derived)
     sets = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
     return of(
         drafts=drafts_of(job.original, specs, sets, job.numerics),
@@ -396,9 +400,9 @@ def _raced(
 def _all_feeds(job: TunedJob, reference: Reference) -> Iterator[Feeds]:
     """Yield the inputs of a race at each set of sizes."""
     yield reference.feeds[0]
-    specs = input_specs(job.original)
+    specs = job.inputs.specs(job.original)
     for sizes in job.sizes[1:]:
-        yield random_inputs(specs, job.seeds[0], sizes_for(specs, sizes.inputs))
+        yield from job.inputs.feeds(specs, job.seeds[:1], sizes.inputs)
 
 
 def _winner(races: Sequence[RaceResult], names: Sequence[str]) -> str:

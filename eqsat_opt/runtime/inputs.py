@@ -18,6 +18,7 @@ from eqsat_opt.ir.sizes.sizes import assumed_size
 from eqsat_opt.ir.values.dim_names import plain_names
 from eqsat_opt.ir.values.dims import SymDim, evaluate_dim, plain_symbol
 from eqsat_opt.runtime.choices import choosing_values
+from eqsat_opt.runtime.generators import Generator, suggested_generator
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
 __all__ = [
@@ -34,6 +35,7 @@ _WORDS = ("a", "bc", "def", "ghij")
 # Indices, ids and masks are all valid when they are 0 or 1, whatever they select from.
 _SAFE_INDEX_BOUND = 2
 _INDEX_TYPES = (TensorProto.INT32, TensorProto.INT64)
+_FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _ALONG_ONE_AXIS = {"Gather", "GatherElements", "ScatterElements", "Scatter"}
 _PLACES = _ALONG_ONE_AXIS | {"GatherND", "ScatterND"}
 """Operators whose second operand holds indices into the first one."""
@@ -53,6 +55,7 @@ class InputSpec:
         map_key: `TensorProto.DataType` of the keys of a map to scalars; None for a tensor.
         index_bound: integers must be in [0, index_bound) if they are known to be indices.
         choices: integers that choose a branch of the model; all others choose the remaining branch.
+        generator: draws the values as the user wants; ``None`` where they follow from the rest.
     """
 
     name: str
@@ -62,6 +65,7 @@ class InputSpec:
     index_bound: int | None = None
     map_key: int | None = None
     choices: tuple[int, ...] = ()
+    generator: Generator | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -120,7 +124,9 @@ def random_inputs(
 ) -> dict[str, Any]:
     """Draw a value for each input: the same seed and signature give the same values.
 
-    Floats are N(0, 1). Integers that index a table of known size cover it. Integers that choose a
+    A generator of the spec decides. Without one, floats are N(0, 1), unless the name of the input
+    means images or sound; masks of texts hide their ends (`suggested_generator`). Integers that
+    index a table of known size cover it. Integers that choose a
     branch are one of the values that do. Other 32- and 64-bit integers are 0 or 1, so that they are
     valid as indices, ids and masks; narrower ones are data and cover their range up to ±128. A
     symbolic dim has one size wherever its name occurs.
@@ -266,6 +272,8 @@ def _draw(
     spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator
 ) -> npt.NDArray[Any]:
     element = spec.elem_type
+    if (given := _generator(spec, shape)) is not None:
+        return given.draw(shape, onnx.helper.tensor_dtype_to_np_dtype(element), generator)
     if element == TensorProto.STRING:
         return generator.choice(np.array(_WORDS, dtype=object), size=shape)
     if element == TensorProto.BOOL:
@@ -286,6 +294,17 @@ def _draw(
     return np.asarray(generator.standard_normal(shape, dtype=wide)).astype(dtype)
 
 
+def _generator(spec: InputSpec, shape: tuple[int, ...]) -> Generator | None:
+    """Return the generator of an input: the user's, or one that its name suggests."""
+    if spec.generator is not None:
+        return spec.generator
+    is_float = spec.elem_type in _FLOATS
+    is_other = spec.elem_type not in (*_INDEX_TYPES, TensorProto.BOOL) and not is_float
+    if is_other or spec.choices or spec.index_bound is not None or not spec.is_tensor:
+        return None
+    return suggested_generator(spec.name, shape, is_float=is_float)
+
+
 def _draw_map(
     spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator
 ) -> dict[Any, Any]:
@@ -300,6 +319,8 @@ def integer_ends(spec: InputSpec) -> tuple[int, int] | None:
 
     ``None`` for an input of any other type.
     """
+    if spec.generator is not None:
+        return spec.generator.integer_ends
     if spec.elem_type == TensorProto.BOOL:
         return 0, 1
     if "INT" not in _ELEMENT_TYPES[spec.elem_type]:

@@ -15,7 +15,8 @@ from eqsat_opt.ir.graph.plain_names import axis_name
 from eqsat_opt.ir.sizes.sizes import Sizes, other_sizes
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.sandbox import Sandbox, SandboxSession
-from eqsat_opt.runtime.inputs import InputSpec, input_specs, random_inputs, sizes_for
+from eqsat_opt.runtime.given_inputs import NO_INPUTS, GivenInputs
+from eqsat_opt.runtime.inputs import InputSpec, random_inputs, sizes_for
 from eqsat_opt.runtime.source import ModelSource
 
 __all__ = ["SizeSearch", "find_sizes", "has_doubt"]
@@ -50,6 +51,7 @@ def find_sizes(
     *,
     box: Sandbox,
     deadline: Deadline,
+    inputs: GivenInputs = NO_INPUTS,
 ) -> SizeSearch:
     """Run the original at the assumed sizes, and at others until it runs.
 
@@ -59,6 +61,7 @@ def find_sizes(
         options: options of sessions, in which nothing is optimised.
         box: sandbox that runs the original, as some kernels end their process at a bad size.
         deadline: end of the search; if it passes, the first assumptions stay.
+        inputs: samples and generators of the user.
     """
     found: list[Sizes] = []
     try:
@@ -67,7 +70,7 @@ def find_sizes(
         for sizes in sets:
             failures: list[str] = []
             for one in (sizes, *other_sizes(sizes)):
-                failure = _failure(session, input_specs(original, one.derived), one)
+                failure = _failure(session, inputs.specs(original, one.derived), one)
                 if not failure:
                     found.append(one)
                     break

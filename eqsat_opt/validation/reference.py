@@ -12,7 +12,7 @@ from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.sandbox import SandboxDied
-from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
+from eqsat_opt.runtime.given_inputs import NO_INPUTS, GivenInputs
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
 from eqsat_opt.validation.own_movement import OwnMovement
 from eqsat_opt.validation.trials import Draft
@@ -81,18 +81,20 @@ class Reference:
         seeds: Sequence[int],
         sizes: Mapping[str, int] | None = None,
         *,
+        inputs: GivenInputs = NO_INPUTS,
         drafts: Iterable[Draft] = (),
         drafts_s: float = math.inf,
         open_session: OpenSession = OrtSession,
         deadline: Deadline | None = None,
     ) -> Reference:
-        """Run the original on one random input per seed, and on drafts.
+        """Run the original on the user's samples or one random input per seed, and on drafts.
 
         Args:
             model: the original.
             options: options of its session.
             seeds: seeds of random inputs.
             sizes: sizes of symbolic dimensions.
+            inputs: samples and generators of the user.
             drafts: further inputs; those on which the original does not run are left out.
             drafts_s: seconds after which no further draft is tried.
             open_session: the function that loads models.
@@ -105,14 +107,13 @@ class Reference:
         start = time.perf_counter()
         session = open_session(model, options)
         build_s, run_s = 0.0, math.inf
-        specs = input_specs(model)
+        specs = inputs.specs(model)
         feeds: list[Feeds] = []
         outputs: list[tuple[Any, ...]] = []
         failure: RuntimeFailed | None = None
-        for seed in seeds:
+        for drawn in inputs.feeds(specs, seeds, sizes or {}):
             if feeds and deadline is not None and deadline.left_s < _RUNS_LEFT * run_s:
                 break
-            drawn = random_inputs(specs, seed, sizes_for(specs, sizes or {}))
             began = time.perf_counter()
             try:
                 outputs.append(tuple(session.run(drawn)))

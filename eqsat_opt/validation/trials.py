@@ -6,7 +6,7 @@ A draft is only a proposal: where the original does not run on it, it shows noth
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -16,10 +16,11 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from eqsat_opt.ir.graph.plain_names import axis_name
+from eqsat_opt.runtime.given_inputs import Sample
 from eqsat_opt.runtime.inputs import InputSpec, random_inputs
 from eqsat_opt.runtime.source import Feeds
 
-__all__ = ["Draft", "Kind", "parameter_drafts", "size_drafts"]
+__all__ = ["Draft", "Kind", "parameter_drafts", "sample_drafts", "size_drafts"]
 
 Kind = Literal["plain", "special", "large"]
 """The way in which outputs are judged: those of ``plain`` inputs as those of random ones;
@@ -107,6 +108,16 @@ def _moved(
         factors = generator.uniform(0.75, 1.25, default.shape)
         feeds[tensor.name] = np.asarray(default * factors, default.dtype)
     return feeds
+
+
+def sample_drafts(samples: Iterable[Sample]) -> Iterator[Draft]:
+    """Yield a draft for each sample of the user."""
+    for one in samples:
+        yield Draft(f"with {one.file}", "plain", partial(_fed, one))
+
+
+def _fed(sample: Sample, _seed: int) -> Feeds:
+    return sample.feeds
 
 
 def _at(specs: Sequence[InputSpec], sizes: Mapping[str, int]) -> Draft:

@@ -188,12 +188,18 @@ def _examined(
     """
     with ExitStack() as stack:
         staging = stack.enter_context(Staging(model, given))
+        request.inputs.require_fit(staging.original)
         box = stack.enter_context(sandbox())
         sizes = size_sets(made.imported, request.shape_sets)
         if has_doubt(sizes):
             options = replace(request.session, level="disabled")
             sizes = find_sizes(
-                staging.original, sizes, options, box=box, deadline=deadline.share(TRYING)
+                staging.original,
+                sizes,
+                options,
+                box=box,
+                deadline=deadline.share(TRYING),
+                inputs=request.inputs,
             ).sets
         terms = replace(_terms(request, sizes, deadline.before(bulk_s)), bulk_s=bulk_s, box=box)
         models = {BEST: staging.of(made.model)}

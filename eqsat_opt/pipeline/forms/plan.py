@@ -162,6 +162,7 @@ def _for_host(
             is_raced=request.race,
             strict=request.strict,
             deadline=deadline,
+            inputs=request.inputs,
         )
         held = race_plans(job)
     return held.draft.plan, _told(held, request)

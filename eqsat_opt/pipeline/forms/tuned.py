@@ -179,6 +179,7 @@ def _tuned(
                 runtimes=_racing(request),
                 is_raced=request.race,
                 deadline=deadline,
+                inputs=request.inputs,
             )
         )
 
