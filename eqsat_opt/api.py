@@ -8,7 +8,7 @@ It is long because each public function explains all of its arguments.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -65,13 +65,21 @@ from eqsat_opt.validation.compare import Difference, Reference, differences
 
 if TYPE_CHECKING:
     from eqsat_opt.lab.comparison import CompareSettings, Comparison
-    from eqsat_opt.lab.experiments import Cell, Reply, Sweep, Verification
+    from eqsat_opt.lab.experiments import (
+        BatchModel,
+        BatchResult,
+        Cell,
+        Reply,
+        Sweep,
+        Verification,
+    )
 
 __all__ = [
     "PLANNING", "STAGES", "TUNING", "Difference", "OperatorTime", "RaceResult", "Result",
     "StageValue", "bench", "compare", "default_output", "energy_source", "explain", "files_of",
-    "inventory", "operator_times", "optimize", "read_stage", "read_sweep", "require_stage",
-    "rule_notes", "run", "run_sweep", "stage", "stage_document", "verify_saved", "write_stage",
+    "inventory", "models_in", "operator_times", "optimize", "read_stage", "read_sweep",
+    "require_stage", "rule_notes", "run", "run_batch", "run_sweep", "stage", "stage_document",
+    "verify_saved", "write_stage",
 ]  # fmt: skip
 
 
@@ -502,6 +510,47 @@ def run_sweep(
     from eqsat_opt.lab import experiments
 
     return experiments.run_sweep(sweep, folder, executor, resume=resume, told=told)
+
+
+def models_in(given: Sequence[str]) -> tuple[BatchModel, ...]:
+    """Return the models that files, folders and patterns name, by order of their names.
+
+    Raises:
+        OptionError: there is no such file, none in a folder, or two of the same name.
+    """
+    from eqsat_opt.lab import experiments
+
+    return experiments.models_in(given)
+
+
+def run_batch(
+    models: Sequence[BatchModel],
+    folder: str,
+    options: Options,
+    executor: Executor,
+    *,
+    resume: bool = False,
+    told: Callable[[BatchResult, int, int], None] | None = None,
+) -> tuple[BatchResult, ...]:
+    """Optimise many models, each in a process of its own, and store every result once.
+
+    Args:
+        models: the models, as `models_in` finds them.
+        folder: folder of results; each has the name of its model, and its report beside it.
+        options: options of all runs.
+        executor: runs them; an executor of `concurrent.futures`, or of a cluster with the same
+            files. Several models at a time on one machine disturb each other's races.
+        resume: whether to skip models that the folder has results of.
+        told: called with each result, its number and the number of all.
+
+    Raises:
+        OptionError: the folder holds other results, or another batch works in it.
+        StageError: a file of the folder is damaged, or cannot be written.
+        RuntimeFailed: some models did not come back; the others are done.
+    """
+    from eqsat_opt.lab import experiments
+
+    return experiments.run_batch(models, folder, options, executor, resume=resume, told=told)
 
 
 def verify_saved(path: str) -> Verification:

@@ -11,6 +11,7 @@ import typer
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.automation.data import Input, InputData
 from eqsat_opt.cli.automation.decisions import Race, Replay, SaveDecisions
+from eqsat_opt.cli.automation.many import Cluster, Resume, Workers, is_many, optimize_many
 from eqsat_opt.cli.automation.thresholds import MinSpeedup, require_race, require_speedup
 from eqsat_opt.cli.pages import check_page, write_result_page
 from eqsat_opt.cli.session import (
@@ -37,7 +38,15 @@ __all__ = ["optimize_model"]
 
 def optimize_model(
     context: typer.Context,
-    model: a.Model,
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL",
+            help="An ONNX file, zoo:NAME or zoo:NAME@tiny; or several files, a folder or a "
+            "pattern, of which each model gets a line.",
+            show_default=False,
+        ),
+    ],
     output: Annotated[
         str | None,
         typer.Option(
@@ -127,6 +136,9 @@ def optimize_model(
     save_decisions: SaveDecisions = None,
     replay: Replay = None,
     min_speedup: MinSpeedup = None,
+    resume: Resume = False,
+    workers: Workers = 1,
+    cluster: Cluster = "",
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Do everything but write the result; reports are written."),
@@ -142,6 +154,23 @@ def optimize_model(
     from eqsat_opt import api
 
     require_race(min_speedup, options)
+    if is_many(models):
+        optimize_many(
+            context,
+            models,
+            options,
+            output=output,
+            resume=resume,
+            workers=workers,
+            cluster=cluster,
+            min_speedup=min_speedup,
+            json=json,
+            quiet=quiet,
+        )
+        return
+    if resume or cluster or workers != 1:
+        raise OptionError("--resume, --workers and --cluster are for many models; give a folder")
+    (model,) = models
     if dry_run:
         _check_dry(tuned, plan, save_decisions)
     file = api.default_output(model) if output is None else output

@@ -213,7 +213,7 @@ def _with_decisions(report: Report, outcome: Outcome, request: Request, stages: 
     chosen = outcome.loaded if outcome.model is None else outcome.model
     with stages("decisions"):
         content = content_digest(outcome.loaded)
-        decided = decisions_of(chosen, verdict, outcome.edit, request, content)
+        decided = decisions_of(chosen, verdict, edit=outcome.edit, request=request, content=content)
         write_decisions(decided, path)
     note = f"decisions are in {path}, from which --replay makes the result again"
     return replace(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from eqsat_opt.cli.automation.executors import open_executor, require_workers
 from eqsat_opt.cli.compare.table import print_comparison
 from eqsat_opt.cli.session import (
     Session,
@@ -21,7 +18,7 @@ from eqsat_opt.cli.session import (
     stage_progress,
     write_json,
 )
-from eqsat_opt.errors import OptionError, printable
+from eqsat_opt.errors import OptionError
 
 if TYPE_CHECKING:
     from eqsat_opt.lab.comparison import Comparison
@@ -31,8 +28,6 @@ __all__ = ["sweep_cells"]
 
 _MEANT = frozenset({"sweep", "resume", "save", "workers", "cluster", "json", "quiet", "debug"})
 """Options that go with --sweep; all others are in the file."""
-
-_CONNECT_S = "10s"
 
 
 def sweep_cells(
@@ -57,16 +52,13 @@ def sweep_cells(
             title = name.rstrip("_").replace("_", "-")
             what = "MODEL is" if name == "model" else f"--{title} is"
             raise OptionError(f"{what} given beside --sweep; write it into {file}")
-    if workers < 1:
-        raise OptionError(f"workers is {workers}; give at least 1")
-    if cluster and workers > 1:
-        raise OptionError("a cluster has workers of its own; leave out --workers or --cluster")
+    require_workers(workers, cluster)
     check_writable(json, [file], noun="the file of --sweep")
     from eqsat_opt import api
 
     sweep = api.read_sweep(file)
     folder = save or f"{os.path.splitext(file)[0]}.cells"
-    with _executor(workers, cluster) as executor, stage_progress(quiet) as progress:
+    with open_executor(workers, cluster) as executor, stage_progress(quiet) as progress:
         make_folder(folder)
         # The message after an interruption is this text with "is complete".
         context.ensure_object(Session).written = f"every cell in {folder}"
@@ -85,32 +77,3 @@ def sweep_cells(
             print_comparison(console, one)
     print_notes(dict.fromkeys(note for one in found for note in one.notes), tables=tables)
     return found
-
-
-@contextmanager
-def _executor(workers: int, cluster: str) -> Iterator[Executor]:
-    if cluster:
-        with _client(cluster) as client:
-            yield client.get_executor()
-        return
-    # Threads suffice, as each only waits for a process of its own.
-    executor = ThreadPoolExecutor(workers)
-    try:
-        yield executor
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
-def _client(address: str) -> Any:
-    if find_spec("distributed") is None:
-        raise OptionError("--cluster needs dask; install eqsat-opt[distributed]")
-    from distributed import Client
-
-    connect: Callable[..., Any] = Client
-    try:
-        return connect(address, timeout=_CONNECT_S)
-    except (OSError, ValueError) as error:  # a timeout is an OSError
-        raise OptionError(
-            f"no cluster answers at {address} ({printable(str(error)) or type(error).__name__}); "
-            "give the address of a dask scheduler, tcp://host:8786 for instance"
-        ) from error

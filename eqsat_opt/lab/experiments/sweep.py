@@ -10,12 +10,10 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from eqsat_opt import __version__
@@ -26,10 +24,8 @@ from eqsat_opt.common.codecs import (
     read_document,
     write_document,
 )
-from eqsat_opt.common.files import folder_lock
 from eqsat_opt.errors import (
     EqsatError,
-    ModelError,
     OptionError,
     RuntimeFailed,
     StageError,
@@ -37,7 +33,6 @@ from eqsat_opt.errors import (
     printable,
     reason,
 )
-from eqsat_opt.ir.onnx.files.external import files_read_by
 from eqsat_opt.lab.comparison import (
     LOCAL,
     CompareSettings,
@@ -46,6 +41,7 @@ from eqsat_opt.lab.comparison import (
     gathered,
     parse_budget,
 )
+from eqsat_opt.lab.experiments.gathering import claimed, gathered_parts, model_digest
 from eqsat_opt.lab.experiments.worker import Reply, Task, end_running, run_apart
 from eqsat_opt.pipeline.options import Options
 
@@ -72,12 +68,6 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "set": ((dict,), "a table for each search, as set.metaflow.alpha = 1.1"),
 }
 """Types of values that no later reader checks, and their names in messages."""
-
-_WAIT_S = 3.0
-"""Seconds to wait for the lock of a folder.
-
-A killed sweep may have been starting a process, which may still hold the lock.
-"""
 
 Told = Callable[["Cell", Reply, int, int], None]
 
@@ -207,7 +197,7 @@ def read_sweep(path: str) -> Sweep:
         paths[name] = name
         if not name.startswith("zoo:"):
             paths[name] = _beside(path, name)
-            digests[name] = _digest(paths[name])
+            digests[name] = model_digest(paths[name])
     return Sweep(models, paths, settings=settings, options=options, digests=digests)
 
 
@@ -234,18 +224,6 @@ def _names(path: str, given: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def _beside(path: str, name: str) -> str:
     """Return the path of a file that another one names, relative to it; empty for an empty name."""
     return os.path.abspath(os.path.join(os.path.dirname(path), name)) if name else ""
-
-
-def _digest(path: str) -> str:
-    """Return a digest of a model and the files of its data."""
-    digest = hashlib.sha256()
-    try:
-        for file in (path, *sorted(files_read_by(path))):
-            with open(file, "rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {reason(error)}") from error
-    return digest.hexdigest()
 
 
 # ** cells as files **
@@ -308,14 +286,6 @@ def _stored(folder: str, cell: Cell, sweep: Sweep) -> Reply | None:
         raise StageError(f"{path} lacks what a cell has: {error}; remove it") from error
 
 
-@contextmanager
-def _claimed(folder: str) -> Iterator[None]:
-    with folder_lock(folder, _WAIT_S) as is_ours:
-        if not is_ours and os.name != "nt":  # Windows has no such locks
-            raise OptionError(f"another sweep works in {folder}; wait for it, or give another one")
-        yield
-
-
 def _open_folder(sweep: Sweep, folder: str, *, resume: bool) -> None:
     """Refuse a folder with other cells, and record the settings that this sweep's cells share."""
     path, fixed = os.path.join(folder, _SETTINGS), _plain(sweep.fixed)
@@ -374,7 +344,7 @@ def run_sweep(
         StageError: a file of the folder is damaged, or cannot be written.
         RuntimeFailed: some cells did not come back; those that did are stored.
     """
-    with _claimed(folder):
+    with claimed(folder, "sweep"):
         _open_folder(sweep, folder, resume=resume)
         cells = sweep.cells
         replies = {
@@ -404,34 +374,20 @@ def _computed(
 ) -> Sequence[tuple[Cell, str]]:
     """Compute the cells that ``replies`` lacks, and add them; return the lost cells, and why."""
     cells = sweep.cells
-    waiting: dict[Future[dict[str, Any]], Cell] = {}
-    lost: list[tuple[Cell, str]] = []
-    try:
-        for cell in cells:
-            if cell not in replies:
-                waiting[executor.submit(run_cell, _sent(sweep.task(cell)))] = cell
-        # Waiting for several futures by Python's own locks does not survive an interruption.
-        finished = SimpleQueue[Future[dict[str, Any]]]()
-        for future in waiting:
-            future.add_done_callback(finished.put)
-        for _ in waiting:
-            future = finished.get()
-            cell = waiting[future]
-            try:
-                reply = Reply.from_json(future.result())
-            except Exception as error:  # a worker was lost, or could start no process
-                lost.append((cell, str(error) or type(error).__name__))
-                continue
-            _store(folder, cell, sweep, reply)
-            replies[cell] = reply
-            if told is not None:
-                told(cell, reply, len(replies), len(cells))
-    except BaseException:
-        for future in waiting:
-            future.cancel()
-        end_running()
-        raise
-    return lost
+
+    def take(cell: Cell, value: dict[str, Any]) -> None:
+        reply = Reply.from_json(value)
+        _store(folder, cell, sweep, reply)
+        replies[cell] = reply
+        if told is not None:
+            told(cell, reply, len(replies), len(cells))
+
+    return gathered_parts(
+        [cell for cell in cells if cell not in replies],
+        lambda cell: executor.submit(run_cell, _sent(sweep.task(cell))),
+        take,
+        end_running,
+    )
 
 
 def _sent(task: Task) -> dict[str, Any]:

@@ -46,7 +46,7 @@ from eqsat_opt.proving.selection import costs_only, load_rules
 from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.staging import Staging
 
-__all__ = ["Reply", "Run", "Task", "end_running", "run_apart", "run_here", "serve"]
+__all__ = ["Reply", "Run", "Task", "end_running", "plain", "run_apart", "run_here", "serve"]
 
 _START_UP_S = 300.0
 """Limit on the start of Python and the loading of all libraries, on a busy machine."""
@@ -88,7 +88,7 @@ class Task:
     def of(cls, settings: CompareSettings, options: Options, **named: Any) -> Task:
         """Build a task from settings and options; ``named`` are the other fields."""
         given = {one.name: getattr(options, one.name) for one in fields(options)}
-        return cls(settings=settings.to_json(), options=_plain(given), **named)
+        return cls(settings=settings.to_json(), options=plain(given), **named)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -132,9 +132,10 @@ class Reply:
 Run = Callable[[Task, Sequence[bytes]], Reply]
 
 
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(value, default=dict))
-    return plain
+def plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON has them: lists for tuples, dictionaries for other mappings."""
+    found: dict[str, Any] = json.loads(json.dumps(value, default=dict))
+    return found
 
 
 def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:

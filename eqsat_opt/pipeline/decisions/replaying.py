@@ -84,15 +84,17 @@ def replayed(
     bulk_s = estimate_bulk_s(constant_bytes(model), stages.seconds["load"])
     with stages("replay"):
         require_same_model(decisions.model, content_digest(model), path)
-        made = made_again(model, decisions, request, path, faults)
+        made = made_again(model, decisions, request, path=path, faults=faults)
     chosen = None if made is None else made.model
     if decisions.level:
         chosen = with_advice(model.clone() if chosen is None else chosen, decisions.level)
     if chosen is not None and destination is not None and decisions.record:
         chosen.metadata_props[RECORD] = decisions.record
-    report = _report(name, model, made, decisions, request, stages)
+    report = _report(name, model, made, decisions=decisions, request=request, stages=stages)
     if made is not None and (request.check or request.race):
-        examined, decision = _examined(given, model, made, request, stages, deadline, bulk_s)
+        examined, decision = _examined(
+            given, model, made, request=request, stages=stages, deadline=deadline, bulk_s=bulk_s
+        )
         report = _with_evidence(report, examined, decision, decisions)
     report = replace(report, stages_s={k: round(v, 4) for k, v in stages.seconds.items()})
     return Outcome(model, chosen, replace(report, warnings=faults.warnings), None, bulk_s=bulk_s)
