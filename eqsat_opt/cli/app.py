@@ -23,6 +23,7 @@ from eqsat_opt.cli import bench, devices, doctor, explain, optimize, plan, profi
 from eqsat_opt.cli import (
     run as run_command,
 )
+from eqsat_opt.cli.automation.markdown import print_table
 from eqsat_opt.cli.automation.schema import print_schema
 from eqsat_opt.cli.compare import compare
 from eqsat_opt.cli.extract import extract
@@ -75,6 +76,7 @@ app.command("extract")(extract.extract_egraphs)
 app.command("run")(run_command.run_plan)
 app.command("schema")(print_schema)
 app.command("doctor")(doctor.diagnose)
+app.command("table")(print_table)
 app.add_typer(devices.app, name="devices")
 app.add_typer(plan.app, name="plan")
 app.add_typer(profile.app, name="profile")

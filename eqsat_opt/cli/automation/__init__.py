@@ -1,3 +1,3 @@
-"""Options and commands for runs that no person watches: thresholds, decisions, a JSON Schema."""
+"""Options and commands for runs that no person watches: thresholds, decisions, schemas."""
 
 __all__: list[str] = []

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from eqsat_opt import __version__
+from eqsat_opt.common.child_processes import Child, answer_requests, ending_text
 from eqsat_opt.common.codecs import Document, Entry, read_document, write_document
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import EqsatError, OptionError, RuntimeFailed, StageError, printable
@@ -25,7 +26,6 @@ from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.pipeline.run import run_request
 from eqsat_opt.pipeline.stages import Stages
-from eqsat_opt.runtime.child import Child, answer_requests, ending_text
 
 __all__ = ["BatchModel", "BatchResult", "models_in", "optimise_one", "run_batch", "serve"]
 

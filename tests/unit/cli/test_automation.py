@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -198,3 +199,52 @@ def test_the_schema_refuses_what_it_does_not_name() -> None:
     for bad in ({**good, "more": 1}, lacking, {**good, "status": "fine"}, {**good, "cost": "1"}):
         with pytest.raises(jsonschema.ValidationError):
             validate(bad)
+
+
+# ** tables and the action **
+
+
+def test_a_table_of_reports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from eqsat_opt.cli.session import write_json
+
+    one = {**searched().to_json(), "speedup": 1.25, "latency_us": {"original": 2.0, "result": 1.6}}
+    write_json(one, "one.json")
+    assert main(["table", "one.json"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "| model | speedup | status | operators | weights | check |",
+        "|---|---:|---|---:|---:|---|",
+        "| zoo:weight\\_chain\\@tiny | 1.25x | unmeasured | 2 → 1 | 0.00 MB | not compared |",
+    ]
+    models = [
+        {"name": "a|b<i>.onnx", "report": one, "error": ""},
+        {"name": "bad.onnx", "report": None, "error": "no\nmodel"},
+    ]
+    write_json({"models": models}, "many.json")
+    assert main(["table", "many.json", "-o", "t.md"]) == 0
+    lines = (folder / "t.md").read_text(encoding="utf-8").splitlines()
+    assert lines[2].startswith("| a\\|b\\<i\\>.onnx | 1.25x | ")
+    assert lines[3] == "| bad.onnx | no model |  |  |  |  |"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("{}", "holds no reports"), ("[]", "holds no JSON object"), ("x", "is not JSON"),
+     ('{"models": 3}', "holds no reports"), ('{"models": [{}]}', "holds no reports")],
+)  # fmt: skip
+def test_a_table_of_something_else(
+    text: str, expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "x.json").write_text(text)
+    assert expected in errors_of(capsys, "table", "x.json", code=1)
+
+
+def test_the_action_runs_commands_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every eqsat-opt command in it exists, and takes the options that are written there."""
+    text = (Path(__file__).parents[3] / "action.yml").read_text(encoding="utf-8")
+    commands = re.findall(r"^\s+eqsat-opt (\w+) (.*)$", text, re.MULTILINE)
+    assert [name for name, _ in commands] == ["optimize", "table"]
+    for name, rest in commands:
+        assert main([name, "--help"]) == 0
+        output = capsys.readouterr().out
+        for option in re.findall(r"(?<!\S)--?[\w-]+", rest):
+            assert option in output
