@@ -207,9 +207,12 @@ def _with_decisions(report: Report, outcome: Outcome, request: Request, stages: 
     """
     path, verdict = request.decisions, outcome.verdict
     assert path is not None
-    if verdict is None or (outcome.edit is None and verdict.winner != ORIGINAL):
+    is_searched = outcome.edit is not None or outcome.proposal is not None
+    if verdict is None or not is_searched:
         note = f"{NO_DECISIONS}, as nothing was decided"
-        return replace(report, notes=(*report.notes, note) if verdict is None else report.notes)
+        return replace(report, notes=(*report.notes, note))
+    if outcome.edit is None and verdict.winner != ORIGINAL:  # a warning tells why
+        return report
     chosen = outcome.loaded if outcome.model is None else outcome.model
     with stages("decisions"):
         content = content_digest(outcome.loaded)
