@@ -21,6 +21,7 @@ from eqsat_opt.cli.rules_table import (
     print_standings,
     standing_json,
 )
+from eqsat_opt.cli.rules_try import try_rules
 from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
 from eqsat_opt.common.child_processes import end_with_parent
 from eqsat_opt.errors import OptionError, RuleError
@@ -40,6 +41,9 @@ app.callback(invoke_without_command=True)(a.show_help)
 
 
 # list and show ----------------------------------------------------------------------------------
+
+
+app.command("try")(try_rules)
 
 
 @app.command("list")

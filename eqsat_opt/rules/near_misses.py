@@ -17,7 +17,7 @@ from eqsat_opt.rules.patterns import in_any_order, leaves
 from eqsat_opt.rules.rule import Rule, directed
 from eqsat_opt.rules.term import Condition, Expr
 
-__all__ = ["NearMiss", "Place", "near_misses"]
+__all__ = ["NearMiss", "Place", "near_misses", "node_name"]
 
 _PLACES = 3
 """Most places that are named for a miss; the others are only counted."""
@@ -99,7 +99,7 @@ def _of_rule(matchers: Sequence[Matcher], rule: Rule, deadline: float) -> list[N
             if match.refusal is None:
                 nearest[key] = None
             elif _is_nearer(match.refusal, nearest.get(key, _FARTHEST)):
-                node = _node(matcher.graph, match.roots[0])
+                node = node_name(matcher.graph, match.roots[0])
                 nearest[key] = match.refusal, match.bindings, node
             if time.monotonic() > deadline:
                 break
@@ -132,7 +132,8 @@ def _miss(rule: Rule, text: str, ones: Sequence[_Nearest]) -> NearMiss:
     )
 
 
-def _node(graph: Graph, root: str) -> str:
+def node_name(graph: Graph, root: str) -> str:
+    """Return the name of the node that makes a value, or the value's where it has none."""
     node = graph.producers.get(root)
     return (node.name if node is not None else "") or root
 
