@@ -37,6 +37,9 @@ HELD: dict[str, dict[str, str]] = {
     "Python packages whose versions decide a certificate": {
         "proving/certificates/cache.py": "numpy",
     },
+    "Python packages whose versions decide whether decisions can be replayed": {
+        "pipeline/decisions/basis.py": "numpy",
+    },
     "a folder with a header": {
         "runtime/backends/generated/compiling.py": "native",
     },

@@ -87,6 +87,7 @@ HELD: dict[str, dict[str, str]] = {
         "ir/passes/simplification/simplify.py": "Where",
     },
     "makes or reads terms of these operators: literals, views, siblings": {
+        "select/rebuilding/graph_edit.py": "Reshape",
         "egraph/encoding/compile.py": "Reshape",
         "egraph/encoding/schema.py":
             "Add Concat Conv Div IdentityKernel MatMul Mul Pad Reshape Scalar Slice Sub Transpose",
