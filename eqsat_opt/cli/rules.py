@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.rules_operators import show_operators
 from eqsat_opt.cli.rules_table import (
     level_of,
     outcomes_json,
@@ -44,6 +45,7 @@ app.callback(invoke_without_command=True)(a.show_help)
 
 
 app.command("try")(try_rules)
+app.command("operators")(show_operators)
 
 
 @app.command("list")
