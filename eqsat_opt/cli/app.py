@@ -19,7 +19,7 @@ import typer
 from typer.main import get_command
 
 from eqsat_opt import __version__
-from eqsat_opt.cli import bench, devices, doctor, explain, optimize, plan, profile, rules, zoo
+from eqsat_opt.cli import bench, devices, doctor, explain, optimize, plan, profile, zoo
 from eqsat_opt.cli import (
     run as run_command,
 )
@@ -28,6 +28,7 @@ from eqsat_opt.cli.automation.schema import print_schema
 from eqsat_opt.cli.compare import compare
 from eqsat_opt.cli.extract import extract
 from eqsat_opt.cli.models import diff, inspect, reduce
+from eqsat_opt.cli.rules import rules
 from eqsat_opt.cli.session import Session
 from eqsat_opt.cli.signals import ended_by, ending_signals
 from eqsat_opt.errors import EqsatError, printable

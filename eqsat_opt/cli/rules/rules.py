@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.rules_operators import show_operators
-from eqsat_opt.cli.rules_table import (
+from eqsat_opt.cli.rules.operators import show_operators
+from eqsat_opt.cli.rules.table import (
     level_of,
     outcomes_json,
     print_imported,
@@ -22,7 +22,7 @@ from eqsat_opt.cli.rules_table import (
     print_standings,
     standing_json,
 )
-from eqsat_opt.cli.rules_try import try_rules
+from eqsat_opt.cli.rules.trial import try_rules
 from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
 from eqsat_opt.common.child_processes import end_with_parent
 from eqsat_opt.errors import OptionError, RuleError

@@ -1,0 +1,3 @@
+"""The command `eqsat-opt rules`: the book, its verification, and files of rules."""
+
+__all__: list[str] = []
