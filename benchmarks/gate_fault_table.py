@@ -522,7 +522,7 @@ _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
          "what_the_verifier_rests_on"),
         ('or f"unknown {id(value)}"', 'or "unknown"',
          "without_its_source_a_function_is_always_another"),
-        ("for one in spelling.names if one in known]", "for one in () if one in known]",
+        ("            for one in spelling.names\n", "            for one in ()\n",
          "an_edit_of_an_operator"),
     ),
     "certificates.foundations": (

@@ -342,6 +342,7 @@ def _optimised(
         graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
         bulk_s=bulk_s,
         sound=tuple(found.entrants[name] for name in found.sound),
+        is_refuted=found.is_refuted,
         verdict=verdict,
         edit=edit,
     )

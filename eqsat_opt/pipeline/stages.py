@@ -69,6 +69,8 @@ class Outcome:
             search.
         bulk_s: seconds of one pass over all weights.
         sound: all graphs that may replace the original, the cheapest first.
+        is_refuted: whether candidates were compared, or could not be, and none is sound; false
+            where there was no time to compare one.
         verdict: the verdict on the result; ``None`` where there was no search.
         edit: how the new model is made of the original, where the user asks for decisions.
     """
@@ -82,5 +84,6 @@ class Outcome:
     graph: Graph | None = None
     bulk_s: float = 0.0
     sound: tuple[Graph, ...] = ()
+    is_refuted: bool = False
     verdict: Verdict | None = None
     edit: Edit | None = None

@@ -139,6 +139,14 @@ class Found:
         examined = self.examined
         return (name for name in self.entrants if examined is None or examined.is_sound(name))
 
+    @property
+    def is_refuted(self) -> bool:
+        """Whether candidates failed and none is sound; false for lack of time alone."""
+        examined = self.examined
+        if examined is None or any(True for _ in self.sound):
+            return False
+        return bool(examined.obstacle or examined.wrong or examined.refused)
+
 
 def find_candidates(
     job: Job, rules: Sequence[Rule], deadline: Deadline

@@ -35,7 +35,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
 
 def test_a_model_is_optimised_for_it(house: House, tmp_path: Path) -> None:
     aim = ("--objective", "reads+1e-3*launches", "--limit", "reads<=2000", "--no-race")
-    command = ("-m", "eqsat_opt", "optimize", MODEL, "-o", "m.onnx", *aim, *FAST)
+    command = ("-m", "eqsat_opt", "optimize", MODEL, "-o", "m.onnx", "--verbose", *aim, *FAST)
     done = house.run(*command, "--json", str(tmp_path / "report.json"))
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "report.json").read_text())

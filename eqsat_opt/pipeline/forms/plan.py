@@ -341,7 +341,7 @@ def _require_sound(outcome: Outcome, request: Request) -> None:
     """
     types = () if outcome.graph is None else outcome.graph.types.values()
     is_half = any(isinstance(one, TensorType) and one.dtype == "float16" for one in types)
-    if request.precision is Precision.FP16 and is_half and not outcome.sound:
+    if request.precision is Precision.FP16 and is_half and outcome.is_refuted:
         raise PlanError(
             "in fp16 this model computes something else than it should, so it is not planned; "
             "choose another --precision, or trust it with --check 0"

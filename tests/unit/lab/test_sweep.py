@@ -19,7 +19,15 @@ import pytest
 from eqsat_opt.cli import main
 from eqsat_opt.common.files import folder_lock
 from eqsat_opt.errors import OptionError, RuntimeFailed
-from eqsat_opt.lab.experiments import Cell, read_sweep, run_here, run_sweep, sweep, worker
+from eqsat_opt.lab.experiments import (
+    Cell,
+    gathering,
+    read_sweep,
+    run_here,
+    run_sweep,
+    sweep,
+    worker,
+)
 
 TEXT = """
 models = ["zoo:weight_chain@tiny"]
@@ -218,7 +226,7 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_two_sweeps_do_not_share_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_WAIT_S", 0.0)
+    monkeypatch.setattr(gathering, "_WAIT_S", 0.0)
     read = read_sweep("paper.toml")
     with folder_lock("cells") as got:
         assert got
