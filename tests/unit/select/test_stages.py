@@ -34,7 +34,7 @@ FAST = ("--no-measure", "--threads", "1", "--budget", "600")
 @cache
 def stage(name: str) -> api.StageValue:
     """A stage of a small model: three time steps, whose products rules merge."""
-    return api.stage("zoo:sru@tiny", name, OPTIONS)
+    return api.stage("zoo:sru_step@tiny", name, OPTIONS)
 
 
 def damaged(tmp_path: Path, name: str, change: Callable[[Any], object]) -> str:
@@ -291,7 +291,7 @@ def test_one_row_for_each_kernel() -> None:
     assert "price" in text[1]
     running = [line for line in text[2:] if "bound" in line]
     assert text[0].startswith(f"kernels {len(running)}, ")
-    assert any("Concat(x0, x1, x2; axis=0) by siblings/concat" in line for line in running)
+    assert any("Sigmoid(#26) by concat/map-slice" in line for line in running)
 
 
 def test_unknown_stages_are_refused_before_the_work() -> None:
@@ -314,7 +314,7 @@ def test_explain_shows_a_stage(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "stage.json"
-    model = ("zoo:sru@tiny", "--stage", name, *FAST)
+    model = ("zoo:sru_step@tiny", "--stage", name, *FAST)
     few = shown(capsys, *model, "--lines", "3").splitlines()
     assert len(few) == 6
     assert few[-1].endswith("more rows: --lines 0 prints all, --json FILE writes them")
@@ -343,7 +343,7 @@ def test_explain_shows_a_stage(
 def test_wrong_arguments(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    errors = shown(capsys, "zoo:sru@tiny", *arguments, code=1)
+    errors = shown(capsys, "zoo:sru_step@tiny", *arguments, code=1)
     assert said in errors
     assert errors.count("\n") == 1
 
