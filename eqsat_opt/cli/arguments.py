@@ -166,6 +166,12 @@ Store = Annotated[
         show_default=False,
     ),
 ]
+StoreShown = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="FILE", help="The store, if not the user's own.", show_default=False
+    ),
+]
 Target = Annotated[
     str,
     typer.Option(

@@ -22,10 +22,7 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def _devices(
     context: typer.Context,
-    store: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The store, if not the user's own.", show_default=False),
-    ] = None,
+    store: a.StoreShown = None,
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from eqsat_opt.cli import arguments as a
@@ -13,10 +11,7 @@ __all__ = ["diagnose"]
 
 
 def diagnose(
-    store: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The store, if not the user's own.", show_default=False),
-    ] = None,
+    store: a.StoreShown = None,
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:

@@ -19,10 +19,6 @@ app = typer.Typer(
     help="Show, clear, export or import the store of measured kernels.", no_args_is_help=False
 )
 
-_Store = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="The store, if not the user's own.", show_default=False),
-]
 _File = Annotated[str, typer.Argument(metavar="FILE", help="A JSON file.", show_default=False)]
 
 
@@ -38,7 +34,7 @@ def _opened(path: str | None) -> ProfileStore:
 @app.command("show")
 def _show(
     kernels: Annotated[bool, typer.Option("--kernels", help="List every kernel.")] = False,
-    store: _Store = None,
+    store: a.StoreShown = None,
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:
@@ -98,14 +94,14 @@ def _kernel_text(signature: str) -> str:
 
 
 @app.command("clear")
-def _clear(store: _Store = None, debug: a.Debug = False) -> None:
+def _clear(store: a.StoreShown = None, debug: a.Debug = False) -> None:
     """Delete all measurements."""
     with _opened(store) as opened:
         typer.echo(f"{opened.clear()} entries deleted from {opened.path}")
 
 
 @app.command("export")
-def _export(file: _File, store: _Store = None, debug: a.Debug = False) -> None:
+def _export(file: _File, store: a.StoreShown = None, debug: a.Debug = False) -> None:
     """Write all measurements to a JSON file."""
     check_writable(file)
     with _opened(store) as opened:
@@ -113,7 +109,7 @@ def _export(file: _File, store: _Store = None, debug: a.Debug = False) -> None:
 
 
 @app.command("import")
-def _import(file: _File, store: _Store = None, debug: a.Debug = False) -> None:
+def _import(file: _File, store: a.StoreShown = None, debug: a.Debug = False) -> None:
     """Add the measurements of a JSON file; they replace equal ones."""
     with _opened(store) as opened:
         typer.echo(f"{opened.import_json(file)} entries read into {opened.path}")

@@ -198,24 +198,36 @@ def value_from_json(value: Any, type_: type[T], where: str, *, strict: bool = Tr
     Raises:
         StageError: a field is missing, unknown or of another type; the message has its path.
     """
-    found, why = _converted(value, type_)
-    if why:
+    try:
+        found = _converted(value, type_)
+    except _FAULTS as error:
+        why = str(error)
         with suppress(RecursionError):
             why = _with_names(value, type_, why)
-        raise StageError(f"{where} cannot be read: {why}")
+        raise StageError(f"{where} cannot be read: {why}") from None
     if strict and isinstance(value, dict | list) and (foreign := _foreign(value, found)):
         raise StageError(f"{where} has a field that is not known - at `${foreign}`")
     return found
 
 
-def _converted(value: Any, type_: type[T]) -> tuple[T, str]:
-    """Return a value of a type; without it, and with the reason, if it cannot be converted."""
+_FAULTS = (ValueError, RecursionError)
+"""Errors of a conversion; those of msgspec, and a lone surrogate's, are of the first kind."""
+
+
+def _converted(value: Any, type_: type[T]) -> T:
+    """Return a value of a type; raise one of the faults if it cannot be converted."""
     import msgspec  # about 7 ms, so that only readers wait for it
 
+    return msgspec.convert(value, type_)
+
+
+def _fault(value: Any, type_: type[Any]) -> str:
+    """Return why a value cannot be converted; empty if it can."""
     try:
-        return msgspec.convert(value, type_), ""
-    except (ValueError, RecursionError) as error:  # a lone surrogate is a UnicodeError
-        return None, str(error)  # type: ignore[return-value]
+        _converted(value, type_)
+    except _FAULTS as error:
+        return str(error)
+    return ""
 
 
 def _with_names(value: Any, type_: type[Any], why: str) -> str:
@@ -230,7 +242,7 @@ def _with_names(value: Any, type_: type[Any], why: str) -> str:
         if number == "...":
             for name in list(entries):
                 at = entries.pop(name)
-                if _converted(rest, type_)[1] != why:
+                if _fault(rest, type_) != why:
                     break
             entries[name] = at
         else:

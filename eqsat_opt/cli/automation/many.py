@@ -18,6 +18,7 @@ from eqsat_opt.cli.session import (
     stage_progress,
     write_json,
 )
+from eqsat_opt.common.text import counted
 from eqsat_opt.errors import ModelError, OptionError, TooSlow, printable
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _line(one: BatchResult) -> str:
     report: Any = one.report
     before, after = (sum(report["operators"][side].values()) for side in ("before", "after"))
     gain = f"{report['speedup']:.2f}x" if report["speedup"] != 1 else "     "
-    changed = f"{before} → {after} operators" if before != after else f"{before} operators"
+    changed = f"{before} → " * (before != after) + counted(after, "operator")
     status = report["status"].replace("_", " ")
     return f"{gain}  {status}, {changed}, {sum(report['stages_s'].values()):.1f} s"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -24,6 +25,8 @@ def print_table(
 ) -> None:
     """Print reports as a table in Markdown."""
     check_writable(output, [file])
+    if os.path.isdir(file):
+        raise OptionError(f"{file} is a folder; give the file that optimize --json wrote for it")
     from eqsat_opt.common.codecs import read_document
 
     document = read_document(file, "a report")

@@ -221,6 +221,7 @@ def test_a_table_of_reports(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         {"name": "bad.onnx", "report": None, "error": "no\nmodel"},
     ]
     write_json({"models": models}, "many.json")
+    assert "is a folder; give the file" in errors_of(capsys, "table", ".", code=1)
     assert main(["table", "many.json", "-o", "t.md"]) == 0
     lines = (folder / "t.md").read_text(encoding="utf-8").splitlines()
     assert lines[2].startswith("| a\\|b\\<i\\>.onnx | 1.25x | ")

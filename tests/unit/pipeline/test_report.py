@@ -195,6 +195,12 @@ def test_a_summary_is_short_and_plain() -> None:
             assert not {"changed", "rewrites"} & dict(rows).keys()
 
 
+def test_a_summary_of_a_replay_is_not_about_a_search() -> None:
+    replayed = replace(REPORT, status="replayed", stopped_by="time", enodes_loaded=0, race={})
+    assert "room" not in dict(summary_rows(replayed))
+    assert "no time" in dict(summary_rows(replace(replayed, status="unmeasured")))["room"]
+
+
 def test_a_summary_names_three_rewrites() -> None:
     rules = {"a/b": 1, "c/d": 9, "e/f": 3, "g/h": 2, "i/j": 1}
     rows = dict(summary_rows(replace(REPORT, rules=rules)))
