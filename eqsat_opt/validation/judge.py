@@ -84,7 +84,14 @@ class Judge:
 
     @cached_property
     def _scales(self) -> list[Scale]:
-        return [Scale.of(values) for values in zip(*self.reference.outputs, strict=True)]
+        reference = self.reference
+        coarse = {} if reference.own is None else reference.own.coarse
+        return [
+            Scale.of(values, coarse.get(name, 0.0))
+            for name, values in zip(
+                reference.names, zip(*reference.outputs, strict=True), strict=True
+            )
+        ]
 
     def compare(self, results: Sequence[Sequence[Any]]) -> tuple[Difference, ...]:
         """Return the worst difference of every output over the random inputs."""

@@ -18,7 +18,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from eqsat_opt.ir.onnx.data_movement import MOVING
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 
-__all__ = ["NARROW", "element_types", "noisy", "with_other_zeros"]
+__all__ = [
+    "NARROW", "absolute_error", "element_types", "is_exact", "noisy", "with_other_zeros",
+]  # fmt: skip
 
 _EPSILON: Mapping[int, float] = {
     TensorProto.DOUBLE: 2.0**-49,
@@ -116,7 +118,7 @@ def noisy(
         return None
     known = _TWO_TERMS | _MANY_TERMS | _SINGLE
     if not partly and any(
-        node.domain or (node.op_type not in known and not _is_exact(node))
+        node.domain or (node.op_type not in known and not is_exact(node))
         for node in model.graph.node
     ):
         return None
@@ -129,7 +131,7 @@ def noisy(
         result.graph.initializer.append(numpy_helper.from_array(scalar, name))
     for number, node in enumerate(model.graph.node):
         kind = types.get(node.output[0], 0) if node.output else 0
-        is_fixed = _is_exact(node) or (by_libraries and node.op_type in _ROUNDED)
+        is_fixed = is_exact(node) or (by_libraries and node.op_type in _ROUNDED)
         if is_fixed or kind not in _EPSILON:
             result.graph.node.append(node)
             continue
@@ -140,7 +142,7 @@ def noisy(
     return result
 
 
-def _is_exact(node: NodeProto) -> bool:
+def is_exact(node: NodeProto) -> bool:
     """Return whether a result has the bits of an operand, or is one number whatever the order."""
     named = {attribute.name: attribute.s.decode() for attribute in node.attribute}
     if node.op_type in ("Resize", "Upsample"):
@@ -148,6 +150,16 @@ def _is_exact(node: NodeProto) -> bool:
     if node.op_type in ("ScatterElements", "ScatterND", "Scatter"):
         return named.get("reduction", "none") not in ("add", "mul")
     return node.op_type in _EXACT_OPS
+
+
+def absolute_error(node: NodeProto, kind: int) -> float:
+    """Return how far any result of a function that is computed near 1 may be off; 0 for others.
+
+    Args:
+        node: the node.
+        kind: element type of its result.
+    """
+    return _QUARTER * _EPSILON.get(kind, 0.0) if node.op_type in _ABSOLUTE else 0.0
 
 
 def with_other_zeros(model: onnx.ModelProto) -> onnx.ModelProto | None:

@@ -23,7 +23,7 @@ from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
-from eqsat_opt.validation.narrow_outputs import narrow_outputs
+from eqsat_opt.validation.narrow_outputs import coarse_outputs, narrow_outputs
 from eqsat_opt.validation.noise import noisy, with_other_zeros
 from eqsat_opt.validation.partitions import quantises
 from eqsat_opt.validation.tolerances import is_float
@@ -118,6 +118,11 @@ class OwnMovement:
     def narrow(self) -> Mapping[str, str]:
         """The type in which outputs are computed that are returned in a wider one."""
         return narrow_outputs(self._structure)
+
+    @cached_property
+    def coarse(self) -> Mapping[str, float]:
+        """The absolute difference of outputs whose small elements have few digits."""
+        return coarse_outputs(self._structure)
 
     @cached_property
     def _noisy(self) -> Runner | None:

@@ -82,22 +82,28 @@ class Scale:
     """Largest magnitude of an output and how much it varies, over its elements and all inputs.
 
     A loss has one element, and on one input it may be zero by cancellation.
+
+    Attributes:
+        largest: largest magnitude.
+        deviation: standard deviation.
+        error: absolute error of any element, however small the element is.
     """
 
     largest: float
     deviation: float
+    error: float = 0.0
 
     @classmethod
-    def of(cls, values: Sequence[Any]) -> Scale:
+    def of(cls, values: Sequence[Any], error: float = 0.0) -> Scale:
         """Compute the scale of one output; it is 0 for values other than floating-point tensors."""
         arrays = [v for v in values if isinstance(v, np.ndarray) and str(v.dtype) in _ROUNDING]
         flat = np.concatenate([np.zeros(0), *(v.ravel().astype(np.float64) for v in arrays)])
         flat = flat[np.isfinite(flat)]
         if not flat.size:
-            return cls(0.0, 0.0)
+            return cls(0.0, 0.0, error)
         largest = float(np.max(np.abs(flat)))
         # A single number does not show how much it varies.
-        return cls(largest, float(np.std(flat)) if flat.size > 1 else largest)
+        return cls(largest, float(np.std(flat)) if flat.size > 1 else largest, error)
 
 
 def _float_error(expected: Any, actual: Any, dtype: str, scale: Scale) -> tuple[float, float]:
@@ -110,7 +116,8 @@ def _float_error(expected: Any, actual: Any, dtype: str, scale: Scale) -> tuple[
     if not finite.any():
         return 0.0, 0.0
     error = float(np.max(np.abs(wide[finite] - other[finite])))
-    beyond = max(0.0, error - _ROUNDING[dtype] * scale.largest - _floor(dtype, 0.0))
+    rounding = _ROUNDING[dtype] * scale.largest + scale.error + _floor(dtype, 0.0)
+    beyond = max(0.0, error - rounding)
     if beyond == 0.0:
         return error, 0.0
     return error, beyond / scale.deviation if scale.deviation > 0 else np.inf
@@ -336,7 +343,7 @@ def compare_elements(
     error = np.abs(wide - other)
     typical = float(np.median(np.abs(wide)))
     rounding = _ROUNDING[dtype] * np.maximum(np.abs(wide), scale.largest or typical)
-    rounding = rounding + _floor(dtype, 0.0)
+    rounding = rounding + scale.error + _floor(dtype, 0.0)
     if spread is not None:
         rounding = rounding + _SPREADS * spread[both]
     beyond = np.maximum(0.0, error - rounding - tolerance * np.abs(wide))

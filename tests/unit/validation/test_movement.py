@@ -14,6 +14,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import eqsat_opt
 from benchmarks.subtle_faults import FAULTS, false_alarms, injected
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import RuntimeFailed
@@ -23,7 +24,7 @@ from eqsat_opt.runtime.inputs import input_specs
 from eqsat_opt.validation.compare import Reference, differences
 from eqsat_opt.validation.designed_inputs import value_drafts
 from eqsat_opt.validation.judge import Judge
-from eqsat_opt.validation.narrow_outputs import narrow_outputs
+from eqsat_opt.validation.narrow_outputs import coarse_outputs, narrow_outputs
 from eqsat_opt.validation.noise import noisy
 from eqsat_opt.validation.own_movement import neighbouring
 from eqsat_opt.validation.reference import Trial
@@ -78,6 +79,33 @@ def test_a_sigmoid_near_zero_accuses_nobody() -> None:
     """Libraries compute it beside a half, so there are steps of 6e-8."""
     right = product(weights(0.02), turned=True, tail=SMALL_SIGMOID)
     assert verdict(product(weights(0.02), tail=SMALL_SIGMOID), right) == ""
+
+
+def hurried(first: ModelProto, second: ModelProto) -> str:
+    """The verdict without time to see how far the original moves."""
+    reference = Reference.of(first, OPTIONS, (0, 1, 2), deadline=Deadline.after(0.0))
+    (found,) = differences(reference, second, OPTIONS, Numerics.REASSOCIATE)
+    return found.why
+
+
+@pytest.mark.parametrize("moving", [(), (node("Concat", ["s", "s"], ["y"], axis=0),)])
+def test_a_sigmoid_near_zero_accuses_nobody_without_time(moving: tuple[Any, ...]) -> None:
+    tail = (SMALL_SIGMOID[0], node("Sigmoid", ["l"], ["s" if moving else "y"]), *moving)
+    right = product(weights(0.02), turned=True, tail=tail)
+    assert hurried(product(weights(0.02), tail=tail), right) == ""
+
+
+def test_a_sigmoid_at_ordinary_numbers_is_compared_without_time() -> None:
+    tail = (node("Sigmoid", ["p"], ["y"]),)
+    wrong = weights(0.05)
+    wrong[:, 3] *= np.float32(1.01)
+    assert hurried(product(weights(0.05), tail=tail), product(wrong, tail=tail))
+
+
+def test_only_results_of_functions_near_one_are_coarse() -> None:
+    scaled = (node("Sigmoid", ["p"], ["s"]), node("Mul", ["s", "low"], ["y"]))
+    assert "y" in coarse_outputs(product(weights(), tail=SMALL_SIGMOID))
+    assert not coarse_outputs(product(weights(), tail=scaled))
 
 
 def test_a_sigmoid_at_ordinary_numbers_is_compared() -> None:
