@@ -7,11 +7,13 @@ from functools import partial
 import onnx_ir
 
 from eqsat_opt.common.faults import Faults
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.passes.conditions import import_decided
 from eqsat_opt.ir.passes.fp16 import in_half
 from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.passes.recurrences.layers import with_layers
 from eqsat_opt.pipeline.request import Request
 
 __all__ = [
@@ -23,6 +25,9 @@ __all__ = [
 def normalised(imported: Graph, request: Request) -> Graph:
     """Return the graph in normal form, in float16 if the request has that precision."""
     clean = normalise(imported, numerics=request.numerics)
+    if request.runs_models and request.numerics >= Numerics.REASSOCIATE:
+        layered = with_layers(clean)
+        clean = clean if layered is clean else normalise(layered, numerics=request.numerics)
     return in_half(clean) if request.precision is Precision.FP16 else clean
 
 

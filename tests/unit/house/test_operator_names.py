@@ -86,6 +86,13 @@ HELD: dict[str, dict[str, str]] = {
             "Cast Clip Concat Expand Pad Reshape Slice Transpose",
         "ir/passes/simplification/simplify.py": "Where",
     },
+    "finds the steps of recurrent layers, and writes the layers": {
+        "ir/passes/recurrences/affine_forms.py": "Add Concat Gather MatMul Reshape Slice",
+        "ir/passes/recurrences/cells.py": "Add GRU LSTM Mul Sigmoid Sub Tanh",
+        "ir/passes/recurrences/layers.py": "Add GRU LSTM Transpose",
+        "ir/passes/recurrences/sequences.py": "Concat Reshape Transpose",
+        "ir/passes/recurrences/writing.py": "Concat Reshape Slice",
+    },
     "makes or reads terms of these operators: literals, views, siblings": {
         "select/rebuilding/graph_edit.py": "Reshape",
         "egraph/encoding/compile.py": "Reshape",

@@ -1,0 +1,376 @@
+"""Chains of steps of a cell, written as one layer: the operators LSTM and GRU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.passes.recurrences.affine_forms import (
+    AffineForm,
+    AffineForms,
+    Block,
+    Data,
+    Part,
+)
+from eqsat_opt.ir.passes.recurrences.cells import Step, steps_in
+from eqsat_opt.ir.passes.recurrences.sequences import (
+    stacked,
+    stretch_of,
+    whole,
+    without_restacking,
+)
+from eqsat_opt.ir.passes.recurrences.writing import Writing
+from eqsat_opt.ir.values.types import TensorType
+
+__all__ = ["with_layers"]
+
+_LEAST = 3
+"""Least number of steps of a layer; of two wide steps the operator is slower than its parts."""
+
+_OWN_READERS = 2
+"""Number of readers of the cell of an LSTM that belong to its own steps."""
+
+_TOLERANCE = 1e-6
+"""Greatest difference of biases, relative to the greatest bias, that counts as rounding."""
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """The weights and biases of a step, equal for all steps of a layer.
+
+    Attributes:
+        recurrent: for each gate what multiplies the state, ``None`` where nothing does.
+        weights: for each gate what multiplies the data.
+        bias: for each gate what is added.
+        inner: what the last gate of a GRU adds before the reset gate; ``None`` if it has no such
+            place.
+    """
+
+    recurrent: tuple[Block | None, ...]
+    weights: tuple[tuple[Block, ...], ...]
+    bias: tuple[tuple[Part, ...], ...]
+    inner: tuple[Part, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Successive steps with the same parameters.
+
+    Attributes:
+        steps: the steps.
+        data: for each step what its gates read besides the state.
+        parameters: the parameters.
+        state, cell: what the first step begins with; ``None`` for zeros.
+    """
+
+    steps: tuple[Step, ...]
+    data: tuple[tuple[Data, ...], ...]
+    parameters: _Parameters
+    state: str | None = None
+    cell: str | None = None
+
+
+def with_layers(graph: Graph) -> Graph:
+    """Return the graph with recurrent cells, unrolled over steps, as operators.
+
+    1. The states of an LSTM over three steps or more, with equal weights, are one LSTM.
+    2. The states of a GRU likewise, with the reset gate before or after the product.
+    3. A first state of zeros, whose products were folded, is left out.
+    4. Data that are elements of one tensor, in this order or in reverse, are the layer's operand as
+       they are; others are stacked. States that are stacked are the layer's result.
+    """
+    while (found := _with_layer(graph)) is not None:
+        graph = found
+    return graph
+
+
+def _with_layer(graph: Graph) -> Graph | None:
+    forms = AffineForms(graph)
+    for chain in _chains(forms):
+        if _is_independent(chain, graph):
+            return without_restacking(_written(chain, graph))
+    return None
+
+
+# ** chains **
+
+
+def _chains(forms: AffineForms) -> Iterator[_Chain]:
+    """Yield the longest chains of a graph."""
+    graph = forms.graph
+    by_state: dict[str, Step] = {}
+    by_cell: dict[str, Step] = {}
+    for step in steps_in(forms):
+        type_ = graph.tensor_type(step.state)
+        if type_ is not None and type_.dtype == "float32" and type_.rank == 2:
+            by_state[step.state] = step
+            if step.cell:
+                by_cell[step.cell] = step
+    after: dict[str, Step] = {}
+    has_before: set[str] = set()
+    for step in by_state.values():
+        is_gru = step.op == "GRU"
+        before = by_state.get(step.before or "") if is_gru else by_cell.get(step.cell_before or "")
+        if before is None or before.op != step.op or before.state in after:
+            continue
+        if _parameters(step, Data(before.state)) is None:
+            continue
+        after[before.state] = step
+        has_before.add(step.state)
+    for step in by_state.values():
+        if step.state in has_before:
+            continue
+        steps = [step]
+        while steps[-1].state in after:
+            steps.append(after[steps[-1].state])
+        yield from _pieces(steps, graph)
+
+
+def _pieces(steps: Sequence[Step], graph: Graph) -> Iterator[_Chain]:
+    """Yield the parts of a chain with equal parameters, of which no inner cell is read outside."""
+    first = 0
+    while first + 1 < len(steps):
+        before, second = steps[first : first + 2]
+        found = _parameters(second, Data(before.state))
+        assert found is not None
+        chain = _begun(before, found[0], graph)
+        if chain is None:  # the first state is computed apart from the others
+            chain = _Chain((), (), found[0], state=before.state, cell=before.cell or None)
+            first += 1
+        for step in steps[first + len(chain.steps) :]:
+            if chain.steps and graph.uses[before.cell] > _OWN_READERS:
+                break
+            found = _parameters(step, Data(before.state))
+            if found is None or found[0] != chain.parameters:
+                break
+            chain = replace(chain, steps=(*chain.steps, step), data=(*chain.data, found[1]))
+            before = step
+        if len(chain.steps) >= _LEAST:
+            yield chain
+        first += len(chain.steps)
+
+
+def _parameters(step: Step, state: Data | None) -> tuple[_Parameters, tuple[Data, ...]] | None:
+    """Return the parameters of a step and its data, ``None`` if its gates do not fit together.
+
+    Args:
+        step: the step.
+        state: the state that it reads; ``None`` if it was folded.
+    """
+    recurrent: list[Block | None] = []
+    weights: list[tuple[Block, ...]] = []
+    data: tuple[Data, ...] | None = None
+    for number, gate in enumerate(step.gates):
+        is_new = number == 2 and step.op == "GRU"
+        of_state = Data(step.reset) if is_new and step.reset else state
+        if is_new and step.inner is not None:
+            of_state = None
+        own = [block for one, block in gate.products if one == of_state]
+        rest = {one: block for one, block in gate.products if one != of_state}
+        if len(own) > 1 or len(own) + len(rest) != len(gate.products) or gate.addends:
+            return None
+        if data is None:
+            data = tuple(rest)
+        if set(rest) != set(data) and gate.products:
+            return None
+        recurrent.append(own[0] if own else None)
+        weights.append(tuple(rest[one] for one in data) if gate.products else ())
+    inner = None
+    if isinstance(step.inner, AffineForm):
+        if step.inner.addends or [one for one, _ in step.inner.products] != [state]:
+            return None
+        recurrent[2] = step.inner.products[0][1]
+        inner = _ordered(step.inner.bias)
+    if isinstance(step.inner, Part):
+        inner = (step.inner,)
+    if state is not None and None in recurrent:
+        return None
+    bias = tuple(_ordered(gate.bias) for gate in step.gates)
+    if not data:
+        return None
+    return _Parameters(tuple(recurrent), tuple(weights), bias, inner), data
+
+
+def _ordered(parts: Sequence[Part]) -> tuple[Part, ...]:
+    return tuple(sorted(parts, key=lambda part: (part.name, part.lo)))
+
+
+def _begun(step: Step, wanted: _Parameters, graph: Graph) -> _Chain | None:
+    """Return the chain of a first step alone; ``None`` if its state or parameters are others."""
+    cell = step.cell_before
+    if cell is not None and graph.types[cell] != graph.types[step.state]:
+        return None
+    states = [data for data, block in step.gates[0].products if block == wanted.recurrent[0]]
+    for state in (*states, None):
+        found = _parameters(step, state)
+        if found is None or (state is not None and state.pick is not None):
+            continue
+        parameters, data = found
+        if state is not None and step.op == "GRU" and state.name != step.before:
+            continue
+        if state is not None and graph.types.get(state.name) != graph.types[step.state]:
+            continue
+        if state is None and not _is_zero(step.before, graph):
+            continue
+        if _fits(parameters, wanted, graph):
+            name = None if state is None else state.name
+            return _Chain((step,), (data,), wanted, state=name, cell=cell)
+    return None
+
+
+def _is_zero(name: str | None, graph: Graph) -> bool:
+    """Return whether a state that was folded may be zeros; the biases tell for an LSTM."""
+    if name is None:
+        return True
+    constant = graph.constants.get(name)
+    return constant is not None and not np.any(constant.load())
+
+
+def _fits(own: _Parameters, wanted: _Parameters, graph: Graph) -> bool:
+    """Return whether a first step has the parameters of the others, as far as it shows them."""
+    if (own.inner is None) != (wanted.inner is None):
+        return False
+    for number, blocks in enumerate(wanted.weights):
+        if not own.weights[number]:
+            continue  # a forget gate that had nothing to forget
+        if own.recurrent[number] not in (None, wanted.recurrent[number]):
+            return False
+        if own.weights[number] != blocks:
+            return False
+        if not _equal(own.bias[number], wanted.bias[number], graph):
+            return False
+    return own.inner is None or wanted.inner is None or _equal(own.inner, wanted.inner, graph)
+
+
+def _equal(first: tuple[Part, ...], second: tuple[Part, ...], graph: Graph) -> bool:
+    if first == second:
+        return True
+    a, b = (_sum(parts, graph) for parts in (first, second))
+    if a is None or b is None:
+        return False
+    greatest = max(float(np.max(np.abs(one), initial=0.0)) for one in (a, b))
+    return bool(np.all(np.abs(a - b) <= _TOLERANCE * greatest))
+
+
+def _sum(parts: tuple[Part, ...], graph: Graph) -> npt.NDArray[np.float64] | None:
+    """Return the sum of vectors; ``None`` if one has rows that differ."""
+    total = np.zeros(1)
+    for part in parts:
+        values = np.asarray(graph.constants[part.name].load(), np.float64)
+        rows = values.reshape(-1, values.shape[-1])[:, part.lo : part.hi]
+        if np.any(rows != rows[:1]):
+            return None
+        total = total + rows[0]
+    return total
+
+
+def _is_independent(chain: _Chain, graph: Graph) -> bool:
+    """Return whether all data and first states are known before the first step."""
+    later = {name for step in chain.steps for name in (step.state, step.cell) if name}
+    for node in graph.nodes:
+        if not later.isdisjoint(node.reads):
+            later.update(node.outputs)
+    read = {data.name for step in chain.data for data in step}
+    return later.isdisjoint({*read, chain.state or "", chain.cell or ""} - {""})
+
+
+# ** writing **
+
+
+def _written(chain: _Chain, graph: Graph) -> Graph:
+    """Return the graph in which a chain is one operator."""
+    made = _with_states(chain, graph, from_all=False)
+    inner = {step.state for step in chain.steps[:-1]}
+    if any(not inner.isdisjoint(node.reads) for node in made.nodes) or inner & set(made.outputs):
+        return _with_states(chain, graph, from_all=True)
+    return made
+
+
+def _with_states(chain: _Chain, graph: Graph, *, from_all: bool) -> Graph:
+    """Write a chain as an operator whose results define the states.
+
+    Args:
+        chain: the chain.
+        graph: the graph.
+        from_all: whether the last state is read from the result that has all of them.
+    """
+    writing, steps = Writing(graph), len(chain.steps)
+    producers = graph.producers
+    writing.about(source for step in chain.steps for source in producers[step.state].sources)
+    state = graph.types[chain.steps[0].state]
+    assert isinstance(state, TensorType)
+    samples, hidden = state.shape
+    direction, data = _sequence(chain, graph, writing)
+    operands = {0: data, **_weights(chain.parameters, writing, hidden)}
+    for number, first in ((5, chain.state), (6, chain.cell)):
+        if first is not None and (number == 5 or chain.steps[0].op == "LSTM"):
+            operands[number] = writing.reshape(first, 1, samples, hidden)
+    attrs: dict[str, Any] = {"given": tuple(operands), "direction": direction}
+    if chain.steps[0].op == "GRU":
+        attrs["linear_before_reset"] = int(chain.parameters.inner is not None)
+
+    def result(output: int) -> str:
+        return writing.apply(chain.steps[0].op, tuple(operands.values()), output=output, **attrs)
+
+    states = writing.reshape(result(0), steps, samples, hidden)
+    for number, step in enumerate(chain.steps):
+        place = number if direction == "forward" else steps - 1 - number
+        if number == steps - 1 and not from_all:
+            writing.reshape(result(1), samples, hidden, name=step.state)
+        else:
+            element = writing.cut(states, 0, place, place + 1)
+            writing.reshape(element, samples, hidden, name=step.state)
+    last = chain.steps[-1]
+    if last.cell:
+        writing.reshape(result(2), samples, hidden, name=last.cell)
+    return writing.result()
+
+
+def _sequence(chain: _Chain, graph: Graph, writing: Writing) -> tuple[str, str]:
+    """Return the direction, and the data of all steps as one value: [T, N, F]."""
+    columns = [list(one) for one in zip(*chain.data, strict=True)]
+    stretches = [stretch_of(one, graph) for one in columns]
+    is_reverse = all(one is not None and one.is_reverse for one in stretches)
+    parts = [
+        stacked(column, writing)
+        if stretch is None or stretch.is_reverse != is_reverse
+        else whole(stretch, writing)
+        for column, stretch in zip(columns, stretches, strict=True)
+    ]
+    return "reverse" if is_reverse else "forward", writing.concat(parts, axis=2)
+
+
+def _weights(parameters: _Parameters, writing: Writing, hidden: object) -> dict[int, str]:
+    """Write the weights [1, G·H, F], recurrent weights [1, G·H, H] and biases [1, 2·G·H]."""
+    assert isinstance(hidden, int)
+    weights = [
+        writing.concat([writing.block(block) for block in gate], axis=0)
+        for gate in parameters.weights
+    ]
+    recurrent = [writing.block(block) for block in parameters.recurrent if block is not None]
+    operands = {}
+    for number, blocks in ((1, weights), (2, recurrent)):
+        matrix = writing.apply("Transpose", [writing.concat(blocks, axis=1)], perm=(1, 0))
+        operands[number] = writing.reshape(matrix, 1, *writing.type(matrix).shape)
+    if any(parameters.bias) or parameters.inner:
+        zeros = writing.constant("zeros", np.zeros(hidden, np.float32))
+        gates = len(parameters.bias)
+        vectors = [_added(parts, writing) or zeros for parts in parameters.bias]
+        vectors += [zeros] * (gates - 1)
+        vectors.append(_added(parameters.inner or (), writing) or zeros)
+        operands[3] = writing.reshape(writing.concat(vectors, axis=0), 1, 2 * gates * hidden)
+    return operands
+
+
+def _added(parts: Sequence[Part], writing: Writing) -> str:
+    """Write the sum of vectors; "" if there are none."""
+    total = ""
+    for part in parts:
+        vector = writing.vector(part)
+        total = writing.apply("Add", [total, vector]) if total else vector
+    return total
