@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, settings
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-# A slow machine must not fail a test, so no deadline and no health check that is about speed.
+# A slow machine must not fail a test, so no deadline and no health check that is about speed. Few
+# examples: the whole suite is to end within ten minutes on two cores.
 settings.register_profile(
     "default",
     derandomize=True,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -15,7 +15,7 @@ from benchmarks import onnx_backend_suite as suite
 from benchmarks.onnx_backend_suite import EXCLUDED, KINDS, Case, Verdict, every_case, judge, sample
 from eqsat_opt.ir.onnx.exporter import model_proto
 
-SAMPLE, PARTS = 440, 8
+SAMPLE, PARTS = 160, 4
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def test_the_sample_is_large_and_covers_every_kind(
     if not verdicts:
         pytest.skip("counts what the test before it found")
     passed = Counter(v.kind for v in verdicts if v.outcome == "passed")
-    assert passed.total() >= 300
+    assert passed.total() >= 100
     assert passed.keys() == set(KINDS)
-    assert sum(v.status == "unmeasured" for v in verdicts) > 20  # came back changed
+    assert sum(v.status == "unmeasured" for v in verdicts) > 7  # came back changed
     assert sample(cases, SAMPLE) == sample(cases, SAMPLE)
     assert sample(cases, len(cases) + 1) == cases
 

@@ -485,11 +485,11 @@ def test_models_of_motifs_keep_their_outputs(model: ModelProto, objective: str) 
 
 # The same seed, the same bytes -------------------------------------------------------------------
 
-REPEATED = ("squeezenet", "bert", "bert_taso", "lora", "linear_attention", "sru", "nasrnn")
+REPEATED = ("bert_taso", "lora", "linear_attention", "sru_step")
 
 
 def digests(objective: str) -> dict[str, str]:
-    options = replace(SEARCH, objective=objective, nodes=5_000, budget_s=600.0)
+    options = replace(SEARCH, objective=objective, budget_s=600.0)
     models = {name: zoo.build(name, scale="tiny") for name in REPEATED}
     found = {name: run(model, options).model for name, model in models.items()}
     return {n: hashlib.sha256(m.SerializeToString()).hexdigest() for n, m in found.items()}

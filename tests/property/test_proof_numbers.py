@@ -19,7 +19,7 @@ from eqsat_opt.rules.term import Apply, Term, Var, ops
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 
-PAIRS = 150
+PAIRS = 50
 X, Y = Var("x"), Var("y")
 CONSTANTS = (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0, math.sqrt(2.0), math.sqrt(0.5))
 FUNCTIONS = (

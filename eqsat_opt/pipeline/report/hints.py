@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import onnx_ir
 
+from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.text import counted, percent_text
 from eqsat_opt.cost.metrics import LAUNCH_US, TIME
@@ -47,6 +48,9 @@ _LEAST = 0.01
 _SHARE = 0.03
 """Share of the budget, and of the time left, for repeating a search or an import for a hint."""
 
+_MOST_S = 1.0
+"""Seconds that a hint may take however long the budget is: it is worth no more to anybody."""
+
 _MORE = 4
 """Factor by which a hint raises the budget or the limit of e-nodes that ended the search."""
 
@@ -66,7 +70,8 @@ def find_hints(
 
 def _has_time(expected_s: float, job: Job, request: Request) -> bool:
     """Return whether work of the expected duration may be done for a hint alone."""
-    return expected_s <= min(_SHARE * request.budget_s, _SHARE * job.terms.deadline.left_s)
+    share_s = _SHARE * min(request.budget_s, job.terms.deadline.left_s)
+    return expected_s <= min(share_s, _MOST_S)
 
 
 # Fixed sizes ------------------------------------------------------------------------------------
@@ -141,7 +146,7 @@ def _weaker_class(job: Job, proposal: Proposal, request: Request) -> Iterator[Hi
             job.search,
             measure=False,
             alternatives=0,
-            deadline=job.terms.deadline.share(_SHARE),
+            deadline=job.terms.deadline.share(_SHARE).earlier(Deadline.after(_MOST_S)),
         )
         there = propose(job.clean, rules, Pricer(None, request.threads), search)
         spent_s = max(spent_s, time.perf_counter() - start)

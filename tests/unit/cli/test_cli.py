@@ -228,7 +228,7 @@ def test_a_bound_speaks_of_what_was_searched(capsys: pytest.CaptureFixture[str])
 
 
 def test_explain(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("explain", "zoo:sru@tiny", *FAST, "--kernels", "--json", "e.json")
+    arguments = ("explain", "zoo:sru_step@tiny", *FAST, "--kernels", "--json", "e.json")
     output = shown(capsys, *arguments)
     explained = json.loads((folder / "e.json").read_text(encoding="utf-8"))
     rules = {rule["rule"]: rule for rule in explained["rules"]}

@@ -100,7 +100,7 @@ def test_light_models_compute_the_same(path: Path) -> None:
     assert [v.name for v in result.graph.input if v.name not in defaults] == [data.name]
 
 
-_SAMPLE = 6  # every sixth of the 1,900 cases
+_SAMPLE = 12  # every twelfth of the 1,900 cases
 _NOT_VALID = {
     "test_affine_grid_2d_expanded": "feeds Range with vectors where ONNX demands scalars; "
     "onnxruntime notices once the shape of the vectors is known",
@@ -149,7 +149,7 @@ def test_backend_node_cases_compute_the_same() -> None:
         for feed, wanted in zip(feeds, expected, strict=True):
             _same(_run(result, feed), wanted, *tolerance)
         compared += 1
-    assert compared > 150
+    assert compared > 75
 
 
 @pytest.mark.parametrize("kind", ["pytorch-converted", "pytorch-operator"])

@@ -42,6 +42,7 @@ SEARCH: dict[str, Any] = {
     "check": 0,
     "budget_s": 600,
     "threads": 1,
+    "nodes": 2_000,
     "store": "",
 }
 
@@ -84,7 +85,7 @@ def tiny(name: str) -> Callable[[], onnx.ModelProto]:
 MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, Any]]] = {
     "products": (tiny("weight_chain"), {}),
     "one weight of two": (tiny("lora"), {"numerics": "refactor"}),
-    "siblings and splits": (tiny("sru"), {}),
+    "siblings and splits": (tiny("sru_step"), {}),
     "least weights": (tiny("bert_taso"), {"objective": "weight_bytes"}),
     "batch normalisation": (tiny("resnet50_bn"), {"numerics": "relaxed"}),
     "every bit": (tiny("nasrnn"), {"numerics": "bitexact"}),
@@ -104,7 +105,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def decided(model: onnx.ModelProto | None = None, **options: Any) -> Report:
     onnx.save(zoo.build("weight_chain", scale="tiny") if model is None else model, "m.onnx")
     return api.run(
-        "m.onnx", Options(**SEARCH, decisions="d.json", **options), output="a.onnx"
+        "m.onnx", Options(**{**SEARCH, **options}, decisions="d.json"), output="a.onnx"
     ).report
 
 

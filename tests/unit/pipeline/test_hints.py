@@ -28,7 +28,7 @@ OPTIONS = Options(
     race=False, measure=False, check=0, threads=1, store="", budget_s=600.0, alternatives=0
 )
 REQUEST = request_of(OPTIONS)
-"""So long a budget that a search for a hint is cheap on any machine."""
+"""So long a budget that a search for a hint is a small share of it on any machine."""
 
 
 def model(nodes: Sequence[Any], shape: Sequence[Any], **weights: Any) -> ModelProto:
@@ -85,7 +85,8 @@ def test_nothing_to_fold_is_no_hint() -> None:
     assert "fixed_sizes" not in hints_of(one)
 
 
-def test_a_weaker_class_whose_rules_lead_to_less() -> None:
+def test_a_weaker_class_whose_rules_lead_to_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqsat_opt.pipeline.report.hints._MOST_S", 60.0)  # on a busy machine, too
     hint = hints_of(scaled())["numerics"]
     assert hint.flags[0] == "--numerics"
     assert hint.gain is not None

@@ -434,7 +434,7 @@ def judge(
 def test_wrong_rewrites_are_noticed(tiny_result: Callable[[str], Result]) -> None:
     counts: Counter[str] = Counter()
     unnoticed: list[str] = []
-    for name in DISTINCT:
+    for name in DISTINCT[::3]:
         judge(name, tiny_result(name).model, counts, unnoticed)
     wrong = counts["noticed"] + len(unnoticed)
     print(
@@ -442,7 +442,7 @@ def test_wrong_rewrites_are_noticed(tiny_result: Callable[[str], Result]) -> Non
         *unnoticed,
         sep="\n",
     )
-    assert wrong >= 150
+    assert wrong >= 50
     assert counts["noticed"] >= 0.95 * wrong, unnoticed
 
 
