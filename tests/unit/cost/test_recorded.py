@@ -180,7 +180,7 @@ def version() -> str:
 def test_answers_of_recorded_prices_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What a machine measured for a model is enough to choose for it elsewhere."""
     model = "zoo:weight_chain@tiny"
-    here = [model, "--threads", "1", "--store", "s", "--budget", "20", "--rules", "none"]
+    here = [model, "--threads", "1", "--store", "s", "--budget", "600", "--rules", "none"]
     told(capsys, "optimize", *here, "-o", "x.onnx", "--no-race")
     told(capsys, "profile", "export", "mine.json", "--store", "s")
     rows = [replace(one, key=replace(one.key, device=THERE)) for one in read_export("mine.json")]
@@ -188,7 +188,7 @@ def test_answers_of_recorded_prices_alone(folder: Path, capsys: pytest.CaptureFi
     told(capsys, "devices", "import", "there.json", "--name", "vm.2")
     text = told(
         capsys, "optimize", model, "-o", "y.onnx", "--target", "vm.2", "--effort", "quick",
-        "--budget", "20", "--rules", "none", "--plan", "y.json", "--json", "r.json",
+        "--budget", "600", "--rules", "none", "--plan", "y.json", "--json", "r.json",
         "-v",
     )  # fmt: skip
     report = json.loads((folder / "r.json").read_text())
