@@ -94,7 +94,8 @@ Numerics = Annotated[
     str,
     typer.Option(
         metavar="CLASS",
-        help="How far results may move: bitexact, reassociate, refactor or relaxed; "
+        help="How far results may move: bitexact, reassociate, refactor or relaxed, and after a "
+        "comma approximate, which permits low precision within --max-error; "
         "rules and rulebooks that --rules names run whatever their class.",
     ),
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.automation.data import Input, InputData
+from eqsat_opt.cli.automation.data import Calibration, Input, InputData
 from eqsat_opt.cli.automation.decisions import Race, Replay, SaveDecisions
 from eqsat_opt.cli.automation.many import Cluster, Resume, Workers, is_many, optimize_many
 from eqsat_opt.cli.automation.thresholds import MinSpeedup, require_race, require_speedup
@@ -128,10 +128,12 @@ def optimize_model(
         typer.Option(
             "--max-error",
             metavar="SHARE",
-            help="How far outputs of the tuned form may be from the original's, as a share of the "
-            "maximum of each; 0 allows no kernel that rounds otherwise.",
+            help="How far outputs of the tuned form, or of low precision, may be from the "
+            "original's, as a share of the maximum of each; 0 allows no kernel that rounds "
+            "otherwise.",
         ),
     ] = Options.max_error,
+    calibration: Calibration = None,
     streams: a.Streams = Options.streams,
     save_decisions: SaveDecisions = None,
     replay: Replay = None,
@@ -179,7 +181,7 @@ def optimize_model(
         _check_stream(json)
     written = tuple(one for one in (file, tuned, plan, save_decisions) if one is not None)
     check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
-    a.keep_inputs((json, html, *written), target, energy_model, replay, input_data)
+    a.keep_inputs((json, html, *written), target, energy_model, replay, input_data, calibration)
     check_page(html, (*written, json), model)
     if save_decisions is not None:
         a.require_file("--save-decisions", save_decisions, file, tuned, plan, html, json)

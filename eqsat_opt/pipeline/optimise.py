@@ -174,6 +174,8 @@ def _optimised(
             staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, request.session, deadline)
             request.inputs.require_fit(staging.original)
+            if request.calibration is not None:
+                request.calibration.for_model(staging.original)
             began = time.perf_counter(), time.process_time()
             imported, clean = import_graph(model, request, faults)
             slowdown = _ratio(time.perf_counter() - began[0], time.process_time() - began[1])
@@ -373,6 +375,7 @@ def _with_bodies(
             inputs=NO_INPUTS,
             tuned=None,
             plan=None,
+            calibration=None,
             strict=False,
         )
         stages = Stages(_silent)

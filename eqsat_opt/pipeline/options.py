@@ -23,6 +23,9 @@ __all__ = ["Effort", "Options", "chosen_options"]
 
 _NUMERICS = tuple(one.name.lower() for one in Numerics)
 
+_APPROXIMATE = "approximate"
+"""Word of the option that permits implementations in low precision, beside a class."""
+
 Effort = Literal["quick", "normal", "max"]
 
 
@@ -183,7 +186,9 @@ class Options:
         rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
             comma separated.
         numerics: class of allowed differences in results: ``bitexact``, ``reassociate``,
-            ``refactor`` or ``relaxed``.
+            ``refactor`` or ``relaxed``. Beside it, after a comma, or alone for the default class,
+            ``approximate`` permits products in low precision, within ``max_error`` on the data of
+            ``calibration``.
         effort: how much time to spend, as defaults of ``budget_s``, ``measure``, ``check``,
             ``race``, ``alternatives`` and ``gap``, which may each be given as well. ``quick`` (2 s)
             never measures a kernel; ``normal`` (30 s) measures, and searches until a further gain
@@ -226,7 +231,10 @@ class Options:
         runtimes: runtimes that may run the tuned form: ``ort``, which always may, ``openvino``, and
             the names of further ones; ``None`` is all that are installed.
         max_error: largest difference between the outputs of the tuned form and of the original, as
-            a share of the maximum of each output; 0 allows no kernel that rounds differently.
+            a share of the maximum of each output; 0 allows no kernel that rounds differently. The
+            same bound is that of low precision.
+        calibration: data on which the errors of low precision are measured: a file ``.npz`` or a
+            folder of such files, as for ``input_data``, or ``random`` for inputs that are drawn.
         energy_model: file with a model of energy (``static_w``, ``pj_per_flop`` by precision,
             ``pj_per_byte``, ``source``, and by algorithm ``of_algorithm``), which prices energy in
             place of a meter or of a profile.
@@ -279,6 +287,7 @@ class Options:
     tuned: str | None = None
     runtimes: Sequence[str] | None = None
     max_error: float = 1e-4
+    calibration: str | None = None
     energy_model: str | None = None
     streams: int = 1
     precision: str = Precision.STRICT
@@ -314,17 +323,20 @@ class Options:
         if not isinstance(self.fixed, Mapping):
             raise _wrong("fixed", self.fixed, "a mapping from names to sizes")
         object.__setattr__(self, "fixed", _shapes(self.fixed))
-        if self.numerics not in _NUMERICS:
+        words = self._numerics_words
+        if len(set(words) - {_APPROXIMATE}) > 1 or not {*_NUMERICS, _APPROXIMATE}.issuperset(words):
             raise OptionError(
-                f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"
+                f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}, alone or "
+                f"with {_APPROXIMATE}, as in {_NUMERICS[1]},{_APPROXIMATE}"
             )
+        self._require_approximable()
         object.__setattr__(self, "precision", Precision.parse(self.precision))
         if self.precision != Precision.STRICT and self.is_here:
             raise OptionError(
                 f"the precision {self.precision} is for GPUs, and the target is {self.target}; "
                 "give a GPU with --target, or leave --precision out"
             )
-        if self.precision == Precision.FP16 and self.numerics == "bitexact":
+        if self.precision == Precision.FP16 and self.numerics_class is Numerics.BITEXACT:
             raise OptionError("fp16 is not bitexact; leave out --precision or --numerics")
         if self.tuned is not None and not self.is_here:
             raise OptionError(
@@ -386,6 +398,51 @@ class Options:
             )
         if self.threads == 0:
             object.__setattr__(self, "threads", _usable_cores())
+
+    @property
+    def _numerics_words(self) -> list[str]:
+        return [one.strip() for one in self.numerics.split(",")]
+
+    @property
+    def numerics_class(self) -> Numerics:
+        """The class of allowed differences, without low precision."""
+        words = [one for one in self._numerics_words if one != _APPROXIMATE]
+        return Numerics.parse(words[0]) if words else Numerics.parse(Options.numerics)
+
+    @property
+    def is_approximate(self) -> bool:
+        """Whether products may be computed in low precision."""
+        return _APPROXIMATE in self._numerics_words
+
+    def _require_approximable(self) -> None:
+        """Refuse options that low precision contradicts.
+
+        Raises:
+            OptionError: data are missing, or a further form of the result is asked for.
+        """
+        if not self.is_approximate:
+            if self.calibration is not None:
+                raise OptionError(
+                    "calibration is for low precision; add --numerics approximate "
+                    '(numerics="approximate"), or leave it out'
+                )
+            return
+        if self.calibration is None:
+            raise OptionError(
+                "errors of low precision are measured on data, and none are given; add "
+                "--calibration FILE.npz, FOLDER or random (calibration=) to optimize"
+            )
+        if not self.is_here:
+            raise OptionError(
+                f"low precision is measured on this machine, and the target is {self.target}; "
+                "leave out one of them"
+            )
+        for name in ("tuned", "plan", "decisions", "replay"):
+            if getattr(self, name) is not None:
+                raise OptionError(
+                    f"low precision is in the portable result, and no {name} is made of it; leave "
+                    "out one of them"
+                )
 
     @property
     def is_here(self) -> bool:

@@ -22,6 +22,7 @@ from eqsat_opt.pipeline.device import Device, device_of, device_pricer
 from eqsat_opt.pipeline.options import Options, Shapes
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.calibration import Calibration, load_calibration
 from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.energy import EnergyModel, load_energy_model
 from eqsat_opt.runtime.generators import parse_generator
@@ -68,6 +69,7 @@ class Request:
         runtimes: names of runtimes that may run the tuned form; ``None`` is all that are installed.
         max_error: bound on the error of the tuned form and of plans, relative to the maximum of an
             output.
+        calibration: data on which the errors of low precision are measured; ``None`` for floats.
         streams: number of streams on which kernels could run concurrently.
         decisions: file for the decisions of the run; ``None`` writes none.
         replay: file of decisions by which the result is made; ``None`` for a search.
@@ -103,6 +105,7 @@ class Request:
     tuned: str | None
     runtimes: tuple[str, ...] | None
     max_error: float
+    calibration: Calibration | None
     streams: int
     decisions: str | None
     replay: str | None
@@ -155,7 +158,7 @@ def request_of(options: Options, *, searches: bool = True) -> Request:
             that the target does not have.
         RuleError: a rulebook cannot be read, or one of its rules is refuted.
     """
-    numerics = Numerics.parse(options.numerics)
+    numerics = options.numerics_class
     precision = Precision(options.precision)
     objective = peaks_capped(parse_objective(options.objective, options.limits, metric=metric_name))
     energy = _energy(options, objective)
@@ -192,6 +195,9 @@ def request_of(options: Options, *, searches: bool = True) -> Request:
         tuned=options.tuned,
         runtimes=None if options.runtimes is None else tuple(options.runtimes),
         max_error=options.max_error,
+        calibration=(
+            None if options.calibration is None else load_calibration(options.calibration)
+        ),
         streams=options.streams,
         decisions=options.decisions,
         replay=options.replay,

@@ -131,6 +131,10 @@ def run_request(
     faults = Faults(is_strict=request.strict)
     if request.decisions is not None and (why := obstacle(request.decisions)):
         raise OptionError(why)
+    if request.calibration is not None:
+        from eqsat_opt.pipeline.forms.approximated import FLOAT_SHARE, with_low_precision
+
+        share = deadline.share(FLOAT_SHARE)
     if request.runs_models and request.replay is None:
         faults.contain("check", prestart, "the check has to wait for a process")
     search = partial(optimise, tuned=tuned) if request.replay is None else replayed
@@ -143,6 +147,10 @@ def run_request(
         destination=destination,
         faults=faults,
     )
+    if request.calibration is not None:
+        outcome = with_low_precision(
+            outcome, given, request, stages=stages, deadline=deadline, faults=faults
+        )
     report, chosen = outcome.report, outcome.model
     result: Any = outcome.loaded if chosen is None else chosen
     if destination is not None:
@@ -186,7 +194,10 @@ def run_request(
                 raise
             raise PlanError(f"{error}; {report.output} is written, {request.plan} not") from error
         report, plan = planned or (report, None)
-    if not faults.found:  # an internal error would repeat in a search for a hint
+    # A hint compares predicted costs of floats.
+    if (
+        not faults.found and request.calibration is None
+    ):  # an internal error would repeat in a search for a hint
         hints = faults.contain(
             "report",
             partial(_hints, report, outcome, request),

@@ -1,4 +1,4 @@
-"""`--input-data` and `--input`: what a model runs on in the check and in the race."""
+"""Options of data: inputs of check and race, how they are drawn, and those of calibration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from eqsat_opt.errors import OptionError
 
-__all__ = ["Input", "InputData", "parse_inputs"]
+__all__ = ["Calibration", "Input", "InputData", "parse_inputs"]
 
 InputData = Annotated[
     str | None,
@@ -18,6 +18,16 @@ InputData = Annotated[
         metavar="FILE.npz|FOLDER",
         help="Your own inputs for check, race and sizes: arrays by the names of inputs, or a "
         "folder of such files, of which the first are taken, as many as --check says.",
+        show_default=False,
+    ),
+]
+Calibration = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration",
+        metavar="FILE.npz|FOLDER|random",
+        help="Inputs on which errors of low precision are measured (--numerics approximate): "
+        "arrays by the names of inputs with one axis more, a folder of files, or random ones.",
         show_default=False,
     ),
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from eqsat_opt.common.text import counted, time_text
 from eqsat_opt.runtime.backends.native import NAME as NATIVE
 
-__all__ = ["Planned", "Tuned"]
+__all__ = ["Approximated", "Planned", "Tuned"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,73 @@ class Tuned:
         of_all = f"{sum(self.algorithms.values())} of {counted(self.n_sites, 'site')}"
         suited = " of a graph chosen for these kernels" if self.is_suited else ""
         return f"{of_all}{suited} computed otherwise ({kinds}){back}"
+
+
+@dataclass(frozen=True)
+class Approximated:
+    """Products of the result that are computed in low precision.
+
+    Attributes:
+        won: whether the result is in low precision; otherwise it computes in floats.
+        why: why it computes in floats, as a sentence without a period.
+        n_sites: number of products with constant matrices.
+        sites: name of the result of a product to its implementation.
+        implementations: name of an implementation to the number of its products.
+        operators: operators of onnxruntime's own domain in the result.
+        error: largest difference from the original's outputs on data that were held back, relative
+            to the maximum of each; ``None`` where no model was within the bound.
+        max_error: bound on ``error``.
+        calibration: the data: a file, a folder, or random inputs.
+        n_held_back: number of samples that were held back.
+        n_measured: number of candidates that were measured.
+        predicted_us: predicted time of all products that could gain, µs.
+        bound_us: proven lower bound on ``predicted_us`` under the predicted errors.
+        floats_us: time of the same products in floats.
+        speedup: time of the original over that of the result; 1 where it was not raced.
+        floats_speedup: time of the original over that of the result in floats, in the same race.
+        race: the race of the original, the result in floats and the one in low precision; empty if
+            there was none.
+        further_races: races on further sets of sizes.
+        note: further information, as a sentence without a period; empty if there is none.
+    """
+
+    won: bool
+    why: str
+    max_error: float
+    calibration: str
+    n_sites: int = 0
+    sites: Mapping[str, str] = field(default_factory=dict)
+    implementations: Mapping[str, int] = field(default_factory=dict)
+    operators: tuple[str, ...] = ()
+    error: float | None = None
+    n_held_back: int = 0
+    n_measured: int = 0
+    predicted_us: float = 0.0
+    bound_us: float = 0.0
+    floats_us: float = 0.0
+    speedup: float = 1.0
+    floats_speedup: float = 1.0
+    race: Mapping[str, Any] = field(default_factory=dict)
+    further_races: tuple[Mapping[str, Any], ...] = ()
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """A description of what is in low precision, and of the error of the outputs."""
+        note = f"; {self.note}" if self.note else ""
+        if not self.won:
+            return f"none: {self.why}{note}"
+        kinds = ", ".join(f"{name} ×{count}" for name, count in self.implementations.items())
+        gain = ", not raced" if not self.race else ""
+        if len(self.race.get("entries", ())) > 2:
+            gain = f", {self.floats_speedup:.2f}x in floats"
+        own = f", with {', '.join(self.operators)} of onnxruntime" if self.operators else ""
+        return (
+            f"{len(self.sites)} of {counted(self.n_sites, 'product')} ({kinds}){own}{gain}; "
+            f"outputs differ by at most {self.error:.1e} of their maximum on "
+            f"{counted(self.n_held_back, 'sample')} held back of {self.calibration}, "
+            f"{self.max_error:.1e} is allowed{note}"
+        )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from eqsat_opt.common.text import (
     time_text,
 )
 from eqsat_opt.cost.metrics import ENERGY, TIME
-from eqsat_opt.pipeline.report.forms import Planned, Tuned
+from eqsat_opt.pipeline.report.forms import Approximated, Planned, Tuned
 from eqsat_opt.pipeline.report.schema import REPORT_FORMAT
 from eqsat_opt.pipeline.report.values import Hint, Latency, OutputError
 from eqsat_opt.runtime.devices import HOST
@@ -114,6 +114,7 @@ class Report:
         target: the device that the result is for; prices are analytic or recorded unless it is
             ``cpu``.
         planned: the plan; ``None`` if none was requested.
+        approximated: products in low precision; ``None`` if none were allowed.
         energy: source of energies in words: a meter, or an estimate and its source; empty where
             there is none.
         operators_inside: number of operators of the normalised model that the e-graph holds;
@@ -171,6 +172,7 @@ class Report:
     streams: int = 1
     target: str = HOST
     planned: Planned | None = None
+    approximated: Approximated | None = None
     energy: str = ""
     prices: Mapping[str, int] = field(default_factory=dict)
     operators_inside: int | None = None
@@ -371,6 +373,7 @@ class Report:
             "energy": self.energy,
             "tuned": None if self.tuned is None else asdict(self.tuned),
             "planned": None if self.planned is None else asdict(self.planned),
+            "approximated": None if self.approximated is None else asdict(self.approximated),
         }
 
     def __str__(self) -> str:

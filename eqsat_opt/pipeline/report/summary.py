@@ -68,6 +68,7 @@ def summary_rows(report: Report) -> list[tuple[str, str]]:
         "kept": _passing(report),
         "measured": _measurement(report),
         "checked": _check(report),
+        "low bits": report.approximated.text if report.approximated else "",
         "room": _room(report),
         "tuned": report.tuned.text if report.tuned else "",
         "plan": report.planned.text if report.planned else "",

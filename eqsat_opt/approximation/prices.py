@@ -1,0 +1,119 @@
+"""Measured times of implementations, one for each shape of a product.
+
+Several products with weights of their own run one after another, so that their weights come from
+memory, as in a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import onnx_ir
+
+from eqsat_opt.approximation.implementations import Draft, Implementation, quantise_rows
+from eqsat_opt.approximation.rewriting import site_model, with_choice
+from eqsat_opt.approximation.sites import Site, find_sites
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.onnx.exporter import model_proto
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.measure import measure
+
+__all__ = ["Prices", "Shape", "measure_prices"]
+
+_COLD_BYTES = 16 << 20
+"""Weights of all products in one measurement, which are more than a core's own caches hold."""
+
+_MOST_COPIES = 8
+
+_BUDGET_S = 0.08
+"""Seconds of one measurement."""
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """A shape of a product: `[rows, k]` by `[k, n]`."""
+
+    rows: int
+    k: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Measured times, µs.
+
+    Attributes:
+        floats: shape to the time of the product in floats.
+        implementations: shape to the times by the name of an implementation, without the
+            conversion of the rows; those that onnxruntime refuses are missing.
+        conversions: rows and `k` to the time of the conversion to integers.
+    """
+
+    floats: Mapping[Shape, float] = field(default_factory=dict)
+    implementations: Mapping[Shape, Mapping[str, float]] = field(default_factory=dict)
+    conversions: Mapping[tuple[int, int], float] = field(default_factory=dict)
+
+
+def measure_prices(
+    sites: Mapping[Shape, Site],
+    implementations: Iterable[Implementation],
+    options: OrtOptions,
+    deadline: Deadline,
+) -> Prices:
+    """Measure all implementations of some shapes, the largest first, until the deadline.
+
+    Args:
+        sites: a site of each shape, whose weights are used.
+        implementations: the implementations to measure.
+        options: options of the sessions.
+        deadline: time after which no further shape is measured.
+    """
+    floats: dict[Shape, float] = {}
+    others: dict[Shape, dict[str, float]] = {}
+    conversions: dict[tuple[int, int], float] = {}
+    implementations = tuple(implementations)
+    for shape in sorted(sites, key=lambda one: -one.rows * one.k * one.n):
+        if deadline.expired:
+            break
+        key = (shape.rows, shape.k)
+        rows = np.random.default_rng(0).standard_normal(key).astype(np.float32)
+        if key not in conversions:
+            conversions[key] = _time_us(_conversion_model(), rows, options)
+        copies = max(2, min(_MOST_COPIES, _COLD_BYTES // (4 * shape.k * shape.n)))
+        model = site_model(sites[shape], copies)
+        names = [site.name for site in find_sites(model)]
+        timed = partial(_time_us, rows=rows, options=options)
+        floats[shape] = timed(model) / copies
+        others[shape] = {}
+        for one in implementations:
+            try:
+                total_us = timed(with_choice(model, dict.fromkeys(names, one)))
+            except RuntimeFailed:
+                continue
+            shared_us = conversions[key] if one.reads_integers else 0.0
+            others[shape][one.name] = max(0.0, total_us - shared_us) / copies
+    return Prices(floats, others, conversions)
+
+
+def _time_us(model: onnx_ir.Model, rows: np.ndarray, options: OrtOptions) -> float:
+    session = OrtSession(model_proto(model), options)
+    call = session.bind({"rows": rows})
+    return measure(call, threads=options.threads, budget_s=_BUDGET_S).time_us
+
+
+def _conversion_model() -> onnx_ir.Model:
+    rows = onnx_ir.Value(name="rows", type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT))
+    draft = Draft("")
+    outputs = quantise_rows(draft, rows)
+    graph = onnx_ir.Graph(
+        [rows], outputs, nodes=draft.nodes, opset_imports={"": 17}, name="conversion"
+    )
+    integers, scale, zero = outputs
+    scale.type = onnx_ir.TensorType(onnx_ir.DataType.FLOAT)
+    for value in (integers, zero):
+        value.type = onnx_ir.TensorType(onnx_ir.DataType.UINT8)
+    return onnx_ir.Model(graph, ir_version=9)

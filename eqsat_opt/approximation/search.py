@@ -1,0 +1,176 @@
+"""Search for the fastest model within a bound on its error: choose, measure, correct, repeat.
+
+Predicted errors are sums of small ones, so a candidate is measured. Where prediction and
+measurement differ, the prediction is corrected for the output, and the problem is solved again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir
+
+from eqsat_opt.approximation.choice import Selection, select_within
+from eqsat_opt.approximation.errors import OutputShift, shift_of
+from eqsat_opt.approximation.rewriting import with_choice
+from eqsat_opt.approximation.survey import Survey
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
+from eqsat_opt.runtime.staging import Staging
+
+__all__ = ["Approximation", "Expected", "expected_of", "fastest_within"]
+
+_ROUNDS = 8
+"""Most candidates that are measured."""
+
+_NEAR = 0.92
+"""Share of the bound that is close enough to end the search."""
+
+_TIGHTER = 0.9
+"""Factor on the bound of the next candidates after one failed on data that were held back."""
+
+_MARGIN = 0.96
+"""Share of the bound that the next choice may use, by prediction, after one that broke it."""
+
+_LOOSENED = 4.0
+"""Factor on predicted squared errors that led to no candidate, or to a change of integers."""
+
+_PROOF_S = 10.0
+"""Seconds for the proof of one choice."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Inputs and the original's outputs for them.
+
+    Attributes:
+        feeds: the inputs.
+        outputs: the outputs of the original.
+    """
+
+    feeds: tuple[Feeds, ...]
+    outputs: tuple[Sequence[Any], ...]
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """A model in low precision that keeps the bound.
+
+    Attributes:
+        model: the model.
+        selection: the implementations, with predicted times.
+        error: largest difference of an output on data that were held back, as a share of its
+            maximum.
+        measured: number of candidates that were measured.
+    """
+
+    model: onnx_ir.Model
+    selection: Selection
+    error: float
+    measured: int
+
+
+def expected_of(original: ModelSource, feeds: Sequence[Feeds], options: OrtOptions) -> Expected:
+    """Run the original.
+
+    Raises:
+        RuntimeFailed: the original does not run.
+    """
+    session = OrtSession(original, options)
+    return Expected(tuple(feeds), tuple(session.run(one) for one in feeds))
+
+
+def fastest_within(
+    bound: float,
+    model: onnx_ir.Model,
+    survey: Survey,
+    correcting: Expected,
+    held_back: Expected,
+    staging: Staging,
+    options: OrtOptions,
+    deadline: Deadline,
+    progress: Callable[[str], None],
+    seed: int = 0,
+) -> Approximation | None:
+    """Return the fastest model, as predicted, that keeps a bound; ``None`` if none was found.
+
+    Args:
+        bound: largest difference of an output from the original's, as a share of its maximum.
+        model: the model in floats.
+        survey: the survey of that model, with one site at least.
+        correcting: data on which candidates are measured.
+        held_back: data that only accept or refuse a candidate.
+        staging: stages models for sessions.
+        options: options of the sessions.
+        deadline: time after which no further candidate is measured.
+        progress: called with what is done.
+        seed: seed of the search.
+    """
+    target, margin, corrections = bound, 1.0, list(survey.crests)
+    tried: set[tuple[tuple[str, str], ...]] = set()
+    accepted: list[Approximation] = []
+    for number in range(_ROUNDS):
+        if deadline.expired or not target:
+            break
+        limits = [(margin * target) ** 2 / one for one in corrections]
+        selection = select_within(
+            survey.offers, limits, time_limit_s=min(_PROOF_S, deadline.left_s), seed=seed
+        )
+        key = tuple(sorted(selection.chosen.items()))
+        if not (key or tried):  # predictions may be too large, so something is measured
+            corrections = [one / _LOOSENED for one in corrections]
+            continue
+        if not key or key in tried or any(_is_no_faster(selection, one) for one in accepted):
+            break
+        progress(f"candidate {number + 1}: {len(key)} of {survey.n_sites} products")
+        chosen = {site: survey.implementations[name] for site, name in key}
+        candidate = with_choice(model, chosen)
+        try:
+            session = OrtSession(staging.of(candidate), options)
+            shifts = _worst(session, correcting)
+        except RuntimeFailed:
+            break
+        error = max((one.largest for one in shifts), default=0.0)
+        tried.add(key)
+        _correct(corrections, shifts, selection)
+        if error > target:
+            margin *= _MARGIN
+            continue
+        final = max((one.largest for one in _worst(session, held_back)), default=0.0)
+        if final > bound:
+            target *= min(_TIGHTER, bound / final) if math.isfinite(final) else _TIGHTER / 2
+            continue
+        accepted.append(Approximation(candidate, selection, final, number + 1))
+        if error > _NEAR * margin * target or target < bound:
+            break
+    return min(accepted, key=lambda one: one.selection.time_us, default=None)
+
+
+def _is_no_faster(selection: Selection, accepted: Approximation) -> bool:
+    return selection.time_us >= accepted.selection.time_us
+
+
+def _worst(session: Runner, expected: Expected) -> tuple[OutputShift, ...]:
+    """Return the largest shift of each output over all inputs, in both measures."""
+    found = [
+        tuple(map(shift_of, session.run(fed), outputs))
+        for fed, outputs in zip(expected.feeds, expected.outputs, strict=True)
+    ]
+    return tuple(
+        OutputShift(max(one.largest for one in each), max(one.mean_square for one in each))
+        for each in zip(*found, strict=True)
+    )
+
+
+def _correct(corrections: list[float], shifts: Sequence[OutputShift], selection: Selection) -> None:
+    """Replace the factor between predicted squared error and squared bound by what was measured."""
+    for number, (shift, square) in enumerate(zip(shifts, selection.squares, strict=True)):
+        if not math.isfinite(shift.largest):
+            corrections[number] *= _LOOSENED
+        elif square > 0 and shift.largest > 0:
+            corrections[number] = shift.largest**2 / square

@@ -1,0 +1,106 @@
+"""Sites: products with a constant matrix that implementations of low precision may compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir
+
+__all__ = ["LEAST_OPSET", "Site", "find_sites"]
+
+LEAST_OPSET = 11
+"""First opset with DynamicQuantizeLinear."""
+
+_LEAST_WEIGHTS = 1024
+"""Weights of the smallest matrix that is a site; conversions take longer than smaller products."""
+
+_DATA, _WEIGHT, _BIAS = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A product of rows with a constant matrix in the main graph of a model.
+
+    Attributes:
+        node: the node, a MatMul or Gemm.
+        name: name of its result.
+        is_transposed: whether the constant is `[n, k]`.
+        k, n: elements of a row before and after.
+    """
+
+    node: onnx_ir.Node
+    name: str
+    is_transposed: bool
+    k: int
+    n: int
+
+    @property
+    def data(self) -> onnx_ir.Value:
+        """The rows, `[..., k]`."""
+        value = self.node.inputs[_DATA]
+        assert value is not None
+        return value
+
+    @property
+    def weight(self) -> onnx_ir.Value:
+        """The constant as the model holds it."""
+        value = self.node.inputs[_WEIGHT]
+        assert value is not None
+        return value
+
+    @property
+    def bias(self) -> onnx_ir.Value | None:
+        """The value that is added, if there is one."""
+        inputs = self.node.inputs
+        return inputs[_BIAS] if len(inputs) > _BIAS else None
+
+    def matrix(self) -> npt.NDArray[Any]:
+        """Return the constant as `[k, n]` f32."""
+        tensor = _constant(self.weight)
+        assert tensor is not None
+        array = tensor.numpy()
+        return np.ascontiguousarray(array.T) if self.is_transposed else array
+
+
+def find_sites(model: onnx_ir.Model) -> tuple[Site, ...]:
+    """Return the sites of a model in the order of its nodes."""
+    if model.opset_imports.get("", 0) < LEAST_OPSET:
+        return ()
+    return tuple(_sites(model.graph))
+
+
+def _sites(graph: onnx_ir.Graph) -> Iterator[Site]:
+    for node in graph:
+        if node.domain not in ("", "ai.onnx") or not _is_product(node):
+            continue
+        data, weight = node.inputs[_DATA], node.inputs[_WEIGHT]
+        if data is None or weight is None or _constant(data) is not None:
+            continue
+        tensor, name = _constant(weight), node.outputs[0].name
+        if tensor is None or weight in graph.inputs or not name:
+            continue
+        if tensor.dtype != onnx_ir.DataType.FLOAT or len(tensor.shape) != 2:
+            continue
+        is_transposed = node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
+        k, n = tensor.shape.numpy()
+        if is_transposed:
+            k, n = n, k
+        if k * n >= _LEAST_WEIGHTS:
+            yield Site(node, name, is_transposed, k=k, n=n)
+
+
+def _is_product(node: onnx_ir.Node) -> bool:
+    if node.op_type == "MatMul":
+        return True
+    if node.op_type != "Gemm":
+        return False
+    scales = (node.attributes.get_float(name, 1.0) for name in ("alpha", "beta"))
+    return not node.attributes.get_int("transA", 0) and all(one == 1.0 for one in scales)
+
+
+def _constant(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
+    return onnx_ir.convenience.get_const_tensor(value)
