@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import onnx
@@ -103,7 +104,7 @@ def test_names_of_the_model_are_not_taken() -> None:
     ],
 )
 def test_other_products_are_no_sites(
-    attributes: dict[str, float], weight: np.ndarray, opset: int
+    attributes: dict[str, Any], weight: np.ndarray, opset: int
 ) -> None:
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], **attributes)
     model = _model([node], ["y"], opset, w=weight, b=np.zeros(weight.shape[1], np.float32))

@@ -23,7 +23,7 @@ def model() -> onnx.ModelProto:
 
 
 def _file(path: Path, array: np.ndarray, name: str = "x") -> str:
-    np.savez(path, **{name: array})
+    np.savez(path, allow_pickle=False, **{name: array})
     return str(path)
 
 
