@@ -50,8 +50,10 @@ def or_nearest(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # errors are imported by everything
 
     names = list(known)
-    near = get_close_matches(name.lower(), names, 1)
-    return f"choose from {', '.join(names)}{f'; did you mean {near[0]}?' if near else ''}"
+    by_lower = {one.lower(): one for one in names}
+    near = get_close_matches(name.lower(), by_lower, 1)
+    hint = f"; did you mean {by_lower[near[0]]}?" if near else ""
+    return f"choose from {', '.join(names)}{hint}"
 
 
 class EqsatError(Exception):

@@ -7,9 +7,7 @@ customary 2, which means that a check failed.
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -31,6 +29,7 @@ from eqsat_opt.cli.models import diff, inspect, reduce
 from eqsat_opt.cli.rules import rules
 from eqsat_opt.cli.session import Session
 from eqsat_opt.cli.signals import ended_by, ending_signals
+from eqsat_opt.cli.streams import leave_pipe, prepare_streams
 from eqsat_opt.errors import EqsatError, printable
 
 __all__ = ["app", "run"]
@@ -89,7 +88,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     owns_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    _prepare_streams()
+    prepare_streams()
     session = Session(debug="--debug" in arguments, command=(_NAME, *arguments))
     try:
         with ending_signals(session, owns_process=owns_process):
@@ -113,7 +112,7 @@ def _run(arguments: Sequence[str], session: Session) -> int:
     except SystemExit as end:  # rich raises this on a closed pipe
         return end.code if isinstance(end.code, int) else 1
     except BrokenPipeError:
-        return _leave_pipe()
+        return leave_pipe()
     except BaseException as error:
         return _failed(error, session)
     return 0
@@ -157,23 +156,4 @@ def _usage_text(error: BaseException) -> str:
     text = str(getattr(error, "format_message", error.__str__)()).strip().rstrip(".")
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else _NAME
-    return f"{text}; see {path} --help"
-
-
-def _leave_pipe() -> int:
-    """Return the exit code after a broken pipe.
-
-    Standard output is redirected to the null device, so that the final flush raises no error.
-    """
-    with contextlib.suppress(OSError, io.UnsupportedOperation):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1
-
-
-def _prepare_streams() -> None:
-    # A stream that the caller has closed is None, and the next file opened would take its number.
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    return f"{text} See {path} --help" if text.endswith("?") else f"{text}; see {path} --help"

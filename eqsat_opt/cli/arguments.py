@@ -243,9 +243,7 @@ Html = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")]
 Verbose = Annotated[
     bool,
-    typer.Option(
-        "--verbose", "-v", help="Also tell how the result is written, for who looks closely."
-    ),
+    typer.Option("--verbose", "-v", help="Also print all numbers below the report."),
 ]
 Debug = Annotated[
     bool, typer.Option("--debug", help="Show log messages, and the traceback of an error.")

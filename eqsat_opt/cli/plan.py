@@ -140,19 +140,26 @@ def _show(
         console.print(line, markup=False, soft_wrap=True)
 
 
+_NUMBERS = ("stream", "predicted", "offset", "workspace")
+_USUAL = {
+    "algorithm": "default",
+    "forms": "host/plain",
+    "stream": "0",
+    "waits": "",
+    "workspace": "",
+}
+"""Cells of most launches in most plans."""
+
+
 def _launch_table(facts: dict[str, Any]) -> Table:
-    """Return a table of the launches in the order of submission, and their totals."""
+    """Return a table of the launches in the order of submission, and their totals.
+
+    A column in which every launch has what is usual is left out.
+    """
     from rich.text import Text
 
-    has_events = facts["events"] > 0
-    titles = ["launch", "kernel", "backend", "algorithm", "forms", "stream", "predicted"]
-    titles += ["waits"] if has_events else []
-    titles += ["writes", "offset", "workspace"]
-    table = plain_table(*titles)
-    for name in ("stream", "predicted", "offset", "workspace"):
-        table.columns[titles.index(name)].justify = "right"
-    for one in facts["launches"]:
-        cells = {
+    rows = [
+        {
             "launch": one["name"],
             "kernel": _short(one["body"]),
             "backend": one["backend"],
@@ -165,7 +172,19 @@ def _launch_table(facts: dict[str, Any]) -> Table:
             "offset": _short(", ".join(map(_offset, one["writes"]))),
             "workspace": str(one["workspace_bytes"] or ""),
         }
-        table.add_row(*(Text(cells[title]) for title in titles))
+        for one in facts["launches"]
+    ]
+    titles = [
+        title
+        for title in rows[0]
+        if title not in _USUAL or any(row[title] != _USUAL[title] for row in rows)
+    ]
+    table = plain_table(*titles)
+    for title, column in zip(titles, table.columns, strict=True):
+        if title in _NUMBERS:
+            column.justify = "right"
+    for row in rows:
+        table.add_row(*(Text(row[title]) for title in titles))
     totals = {
         "launch": "total",
         "kernel": counted(len(facts["launches"]), "kernel"),

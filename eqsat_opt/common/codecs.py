@@ -93,7 +93,7 @@ def read_document(path: str | os.PathLike[str], noun: str = "a stored stage") ->
     except OSError as error:
         raise StageError(f"cannot read {name}: {reason(error)}") from error
     except (ValueError, RecursionError) as error:
-        raise StageError(f"{name} is not JSON: {error}") from error
+        raise StageError(f"{name} is not JSON, so it is not {noun}: {error}") from error
     if not isinstance(value, dict):
         raise StageError(f"{name} holds no JSON object, so it is not {noun}")
     return value
@@ -106,7 +106,10 @@ def parse_json(text: str | bytes) -> Any:
         ValueError: it is not JSON, gives a key twice, or has a number that JSON does not have.
         RecursionError: it is nested too deeply.
     """
-    return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_number)
+    try:
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_number)
+    except UnicodeDecodeError as error:
+        raise ValueError("it is binary, or in another encoding than UTF-8") from error
 
 
 def record_in(text: str) -> Document:

@@ -54,8 +54,9 @@ def read_export(path: str | os.PathLike[str]) -> tuple[ProfileRow, ...]:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {reason(error)}") from error
     except (StageError, KeyError, TypeError, ValueError, RecursionError) as error:
+        why = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise StoreError(
-            f"{path} is not an export of a profile store ({error}); "
+            f"{path} is not an export of a profile store ({why}); "
             "make one with `eqsat-opt profile export`"
         ) from error
 

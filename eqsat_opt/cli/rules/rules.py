@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +26,7 @@ from eqsat_opt.cli.rules.table import (
 from eqsat_opt.cli.rules.trial import try_rules
 from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
 from eqsat_opt.common.child_processes import end_with_parent
-from eqsat_opt.errors import OptionError, RuleError
+from eqsat_opt.errors import OptionError, RuleError, or_nearest
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -81,9 +82,9 @@ def _list(
     from eqsat_opt.rules.library import FAMILIES
     from eqsat_opt.rules.rule import Numerics, Phase
 
-    _one_of(family, FAMILIES, "family", "families")
-    _one_of(phase, [str(one) for one in Phase], "phase", "phases")
-    _one_of(numerics, [one.name.lower() for one in Numerics], "class of numerics", "classes")
+    _one_of(family, FAMILIES, "family")
+    _one_of(phase, [str(one) for one in Phase], "phase")
+    _one_of(numerics, [one.name.lower() for one in Numerics], "class of numerics")
     if level is not None and level not in (0, *LEVELS):
         raise OptionError(f"--level {level} does not exist; give 0, 1, 2 or 3")
     check_writable(json)
@@ -102,9 +103,9 @@ def _list(
     print_standings(shown)
 
 
-def _one_of(given: str | None, known: Sequence[str], what: str, plural: str) -> None:
+def _one_of(given: str | None, known: Iterable[str], what: str) -> None:
     if given is not None and given not in known:
-        raise RuleError(f"no {what} {given!r}; {plural}: {', '.join(known)}")
+        raise RuleError(f"there is no {what} {given!r}; {or_nearest(given, known)}")
 
 
 @app.command("show")
@@ -132,7 +133,11 @@ def _show(
         if one.obstacle:
             text += f"\n  eqsat-opt rules verify {one.rule.name} --write certifies it"
         texts.append(text)
-    output_console().print("\n\n".join(texts), markup=False)
+    console = output_console()
+    for line in "\n\n".join(texts).splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines = wrap(line, console.width, subsequent_indent=indent, break_on_hyphens=False)
+        console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
 # verify -----------------------------------------------------------------------------------------

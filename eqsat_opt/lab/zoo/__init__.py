@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.lab.zoo._registry import RECIPES, Description, Recipe, Size
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _built(name: str, scale: str, seed: int, sizes: Mapping[str, Size]) -> Model
     del known["seed"]
     if unknown := sorted(sizes.keys() - known):
         raise OptionError(
-            f"{name} has no size {', '.join(unknown)}; choose among {', '.join(sorted(known))}"
+            f"{name} has no size {unknown[0]!r}; {or_nearest(unknown[0], sorted(known))}"
         )
     for size, value in sizes.items():
         if isinstance(value, tuple) != isinstance(known[size].default, tuple):
@@ -128,7 +128,7 @@ def _size(text: str, name: str, value: str) -> Size:
 
 def _recipe(name: str) -> Recipe:
     if name not in RECIPES:
-        raise OptionError(f"unknown zoo model {name!r}; choose one of {', '.join(RECIPES)}")
+        raise OptionError(f"unknown zoo model {name!r}; {or_nearest(name, RECIPES)}")
     return RECIPES[name]
 
 

@@ -170,7 +170,7 @@ def test_closed_forms(value: float, form: str | None) -> None:
 
 
 def test_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no family 'recurrence'; families: " in error_of(
+    assert "there is no family 'recurrence'; choose from " in error_of(
         capsys, "list", "--family", "recurrence"
     )
     assert "no rule or family 'conv/fly'" in error_of(capsys, "show", "conv/fly")
@@ -179,8 +179,10 @@ def test_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere does not exist" in error_of(capsys, "show", "lrn", "--json", "nowhere/lrn")
     assert "--level 4 does not exist" in error_of(capsys, "verify", "--level", "4")
     assert "--level 4 does not exist" in error_of(capsys, "list", "--level", "4")
-    assert "no phase 'late'; phases: recognise" in error_of(capsys, "list", "--phase", "late")
-    assert "classes: bitexact" in error_of(capsys, "list", "--numerics", "loose")
+    assert "there is no phase 'late'; choose from recognise" in error_of(
+        capsys, "list", "--phase", "late"
+    )
+    assert "choose from bitexact" in error_of(capsys, "list", "--numerics", "loose")
     assert "--jobs -1 is negative" in error_of(capsys, "verify", "--jobs", "-1")
     assert "-q is where a file name belongs" in error_of(capsys, "list", "--json", "-q")
 

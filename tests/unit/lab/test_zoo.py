@@ -301,11 +301,11 @@ def test_attention_of_bert_taso_reaches_the_output() -> None:
 
 
 def test_unknown_names_are_option_errors() -> None:
-    with pytest.raises(OptionError, match="choose one of squeezenet"):
+    with pytest.raises(OptionError, match="choose from squeezenet"):
         zoo.build("lenet")
-    with pytest.raises(OptionError, match="choose one of squeezenet"):
+    with pytest.raises(OptionError, match="choose from squeezenet"):
         zoo.describe("lenet")
-    with pytest.raises(OptionError, match="has no size depth; choose among classes"):
+    with pytest.raises(OptionError, match="has no size 'depth'; choose from classes"):
         zoo.build("vgg19", depth=3)
     with pytest.raises(OptionError, match="scale"):
         zoo.build("vgg19", scale="huge")  # type: ignore[arg-type]
@@ -326,8 +326,8 @@ def test_a_name_says_scale_and_sizes() -> None:
         ("sru@steps=2x3", "steps of sru is one number"),
         ("resnet18@blocks=2", "blocks of resnet18 is some numbers"),
         ("sru@steps=2,steps=3", "gives steps twice"),
-        ("sru@depth=3", "has no size depth"),
-        ("sru@seed=3", "has no size seed"),
+        ("sru@depth=3", "has no size 'depth'"),
+        ("sru@seed=3", "has no size 'seed'"),
         ("bert@tiny,heads=3", "cannot be built with heads=3"),
     ):
         with pytest.raises(OptionError, match=why):
