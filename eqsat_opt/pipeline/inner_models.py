@@ -111,6 +111,6 @@ def _shapes(body: Graph, given: Mapping[str, int]) -> dict[str, tuple[int, ...]]
             continue
         try:
             found[name] = tuple(evaluate_dim(dim, given) for dim in type_.shape)
-        except (KeyError, ZeroDivisionError):
+        except KeyError:
             continue
     return found

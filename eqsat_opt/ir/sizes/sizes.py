@@ -232,14 +232,11 @@ def _plain_sizes(graph: Graph) -> tuple[dict[str, int], set[str]]:
 
 def _is_defined(graph: Graph, sizes: Mapping[str, int]) -> bool:
     """Return whether every tensor has elements and every operator is defined at these sizes."""
-    try:
-        return all(
-            all(evaluate_dim(dim, sizes) > 0 for dim in type_.shape if isinstance(dim, SymDim))
-            for type_ in graph.types.values()
-            if isinstance(type_, TensorType)
-        ) and all(_accepts(graph, number, sizes) for number in range(len(graph.nodes)))
-    except ZeroDivisionError:
-        return False
+    return all(
+        all(evaluate_dim(dim, sizes) > 0 for dim in type_.shape if isinstance(dim, SymDim))
+        for type_ in graph.types.values()
+        if isinstance(type_, TensorType)
+    ) and all(_accepts(graph, number, sizes) for number in range(len(graph.nodes)))
 
 
 def _accepts(graph: Graph, number: int, sizes: Mapping[str, int]) -> bool:

@@ -15,29 +15,10 @@ from functools import total_ordering
 from typing import Literal, get_args
 
 __all__ = [
-    "FUNCTIONS",
-    "LITERALS",
-    "MODULUS",
-    "Atom",
-    "Dim",
-    "SymDim",
-    "applied",
-    "atom_of",
-    "dim_broadcast",
-    "dim_max",
-    "dim_min",
-    "dim_names",
-    "dim_product",
-    "encode_dim",
-    "evaluate_dim",
-    "floor_div",
-    "is_size",
-    "literal",
-    "plain_symbol",
-    "rewritten",
-    "substituted",
-    "sym",
-]
+    "FUNCTIONS", "LITERALS", "MODULUS", "Atom", "Dim", "SymDim", "applied", "atom_of",
+    "dim_broadcast", "dim_max", "dim_min", "dim_names", "dim_product", "encode_dim", "evaluate_dim",
+    "floor_div", "is_size", "literal", "plain_symbol", "rewritten", "substituted", "sym",
+]  # fmt: skip
 
 Monomial = tuple[str, ...]
 """Sorted names of the factors, with repetition; ``()`` is the constant term."""
@@ -356,7 +337,7 @@ def dim_names(dim: Dim) -> Iterator[str]:
 
 
 def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """Return the value of ``dim`` at the given sizes.
+    """Return the value of ``dim`` at the given sizes; a quotient by 0 is 0, as no run has such.
 
     Raises:
         KeyError: a name in ``dim`` has no size.
@@ -368,8 +349,9 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
         for name in monomial:
             if name not in sizes and name in _ATOMS:
                 atom = _ATOMS[name]
-                operands = evaluate_dim(atom.left, sizes), evaluate_dim(atom.right, sizes)
-                coefficient *= literal(applied(atom.function, *operands))
+                left, right = (evaluate_dim(one, sizes) for one in (atom.left, atom.right))
+                has_value = right != 0 or atom.function != "floor"
+                coefficient *= literal(applied(atom.function, left, right)) if has_value else 0
             else:
                 coefficient *= sizes[name]
         total += coefficient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -254,3 +255,46 @@ def test_where_no_sizes_run_the_reason_is_said() -> None:
     (note, *_) = [one for one in report.notes if "sets of sizes" in one]
     assert "nothing was tried" in note
     assert "--input-shape columns:SIZE" in note
+
+
+def rows_of(size: int) -> onnx.ModelProto:
+    """All elements of an input, in rows as long as another input."""
+    nodes = [
+        helper.make_node("Shape", ["y"], ["m"]),
+        helper.make_node("Concat", ["inferred", "m"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["r"]),
+        *(helper.make_node("Relu", [a], [b]) for a, b in (("r", "s"), ("s", "t"))),
+        helper.make_node("Exp", ["t"], ["z"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", FLOAT, [size or "N", 16]),
+            helper.make_tensor_value_info("y", FLOAT, ["M"]),
+        ],
+        [helper.make_tensor_value_info("z", FLOAT, ["rows", "M"])],
+        [numpy_helper.from_array(np.array([-1]), "inferred")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_a_quotient_by_zero_is_no_elements() -> None:
+    quotient = floor_div(16 * sym("N"), sym("M"))
+    assert evaluate_dim(quotient + 3, {"N": 2, "M": 0}) == 3
+    assert evaluate_dim(quotient + 3, {"N": 2, "M": 3}) == 13
+
+
+@pytest.mark.parametrize("shapes", [{"M": 0}, {"M": 0, "N": 0}])
+def test_prices_at_a_divisor_of_zero(shapes: dict[str, Any]) -> None:
+    report = run(rows_of(0), replace(OPTIONS, shapes=shapes)).report
+    assert not report.warnings
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_an_inferred_size_is_inferred_by_the_runtime(size: int) -> None:
+    """A computed 0 copies a size, as in the original, where a quotient would divide by it."""
+    found = run(rows_of(size), OPTIONS)
+    assert not found.report.warnings
+    assert "Div" not in found.report.operators_after
+    assert found.report.operators_after["Relu"] == 1

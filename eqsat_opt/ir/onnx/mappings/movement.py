@@ -25,11 +25,13 @@ from eqsat_opt.ir.ops.cuts import cut_length
 from eqsat_opt.ir.values.dims import (
     Dim,
     SymDim,
+    atom_of,
     dim_max,
     dim_product,
     expand_target,
     floor_div,
     is_size,
+    plain_symbol,
     reshape_target,
     unsqueezed_axes,
 )
@@ -153,6 +155,21 @@ def _own_target(
     return target if _spells(target, source, shape) else None
 
 
+def _with_inferred(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
+    """Return the target with -1 for the quotient of all elements by the other sizes, if it has one.
+
+    A runtime infers it wherever Div would divide, and by a 0 it may copy a size instead.
+    """
+    for axis, dim in enumerate(shape):
+        meaning = atom_of(plain_symbol(dim) or "")
+        if meaning is None or meaning.function != "floor":
+            continue
+        others = dim_product((*shape[:axis], *shape[axis + 1 :]))
+        if meaning.right == others and meaning.left == dim_product(source):
+            return (*shape[:axis], -1, *shape[axis + 1 :])
+    return None
+
+
 @writes("Reshape")
 def _write_reshape(node: Node, context: ExportContext) -> None:
     (x,), shape = node.inputs, tuple(node.attr("shape"))
@@ -172,6 +189,10 @@ def _write_reshape(node: Node, context: ExportContext) -> None:
     axis = _flattened_axis(source, shape)
     if axis is not None and (context.opset >= 9 or context.type(x).dtype in FLOATS):
         context.op("Flatten", [x], node.output, axis=axis)
+        return
+    inferred = _with_inferred(source, shape)
+    if inferred is not None:
+        context.op("Reshape", [x, context.shape_value(inferred)], node.output)
         return
     if context.opset >= 14:
         context.op("Reshape", [x, context.shape_value(shape)], node.output, allowzero=1)
