@@ -91,8 +91,8 @@ _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
         ([(18, 20), (18, 20)], {"axis": 0}),
     ],
     "Continued": [
-        ([(3, 4, 5)], {"pads": (0, 1, 2, 0, 2, 1), "mode": mode})
-        for mode in ("reflect", "edge", "wrap")
+        ([(3, 4, 5)], {"pads": (0, 1, 2, 0, 2, 1), "mode": mode, "value": 0.0})
+        for mode in ("constant", "reflect", "edge", "wrap")
     ],
     "Conv": [
         ([(2, 4, 7, 6), (6, 2, 3, 2), (6,)], {**_PADDED, "group": 2}),

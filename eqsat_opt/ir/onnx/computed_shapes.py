@@ -118,8 +118,10 @@ def _resize(call: _Call) -> TensorType:
 
 
 def _top_k(call: _Call) -> tuple[TensorType, TensorType]:
+    """Type a TopK; how many elements are kept may be a value that only the run knows."""
     axis = call.node.attributes.get_int("axis", -1) % call.x.rank
-    (count,) = call.dims(call.names[1])
+    known = call.dims_or_none(call.names[1])
+    count = fresh_dim(call.node.outputs[0].name or "", axis) if known is None else known[0]
     shape = (*call.x.shape[:axis], count, *call.x.shape[axis + 1 :])
     return TensorType(call.x.dtype, shape), TensorType("int64", shape)
 
@@ -212,7 +214,10 @@ def _integer_convolution(call: _Call) -> TensorType:
 
 
 def _tile(call: _Call) -> TensorType:
-    counts = call.dims(call.names[1])
+    counts = call.dims_or_none(call.names[1])
+    if counts is None:
+        name = call.node.outputs[0].name or ""
+        return TensorType(call.x.dtype, tuple(fresh_dim(name, i) for i in range(call.x.rank)))
     pairs = zip(call.x.shape, counts, strict=True)
     return TensorType(call.x.dtype, tuple(size * count for size, count in pairs))
 

@@ -204,6 +204,11 @@ class ExportContext:
         tensor = None if value is None else onnx_ir.convenience.get_const_tensor(value)
         return None if tensor is None else tensor.numpy()
 
+    def original_int(self, node: Node, op_type: str, name: str) -> int | None:
+        """Return an attribute of ``node`` in the model, 0 if absent, if :meth:`is_original`."""
+        original = self._original(node, op_type)
+        return None if original is None else int(original.attributes.get_int(name, 0))
+
     def op(self, op_type: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
         """Add an ONNX node and return its output; without ``out`` the output gets a new name."""
         name = out if out is not None else self._inner(op_type)

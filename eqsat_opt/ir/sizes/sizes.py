@@ -151,7 +151,10 @@ def other_sizes(sizes: Sizes) -> Iterator[Sizes]:
             yield replace(sizes, assumed=assumed, derived=follows)
 
     rest = [name for name in own if not _BATCHES.search(name)]
-    totals = sorted(rest, key=lambda name: (not _TOTALS.search(name), name))
+    # A name that tells nothing is rather a total than one that tells of a part.
+    totals = sorted(
+        rest, key=lambda name: (not _TOTALS.search(name), bool(_SEQUENCES.search(name)), name)
+    )
     parts = sorted({*rest, *sizes.given}, key=lambda name: (not _SEQUENCES.search(name), name))
     sums = [
         (total, left, right)

@@ -58,11 +58,12 @@ HELD: dict[str, dict[str, str]] = {
             "Square Swish Tanh",
         "ir/onnx/mappings/linear.py": "Add Conv ConvTranspose MatMul Mul Transpose",
         "ir/onnx/mappings/movement.py":
-            "BatchNormalization Concat Continued Expand Gather InstanceNormalization Pad Reshape "
-            "Slice StridedSlice Transpose",
+            "BatchNormalization Concat Expand Gather InstanceNormalization Reshape Slice "
+            "StridedSlice Transpose",
         "ir/onnx/mappings/normalisation.py":
             "Add BatchNormalization Center Div InstanceNormalization LayerNormalization Mul Pow "
             "RMSNormalization ReduceMean RmsN Sqrt Sub",
+        "ir/onnx/mappings/padding.py": "Continued Pad Slice",
         "ir/onnx/mappings/reduction.py":
             "ArgMax ArgMin CumSum LogSoftmax ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
             "Softmax TopK Transpose",

@@ -424,3 +424,19 @@ def test_quotients_of_polynomials_are_exact_where_one_divides() -> None:
         sizes = {"a": 5, "b": 3}
         expected = evaluate_dim(above, sizes) // evaluate_dim(below, sizes)
         assert evaluate_dim(quotient, sizes) == expected
+
+
+def test_how_many_are_kept_may_be_a_value() -> None:
+    """TopK of k elements keeps the other axes, Tile only the rank, where k is an input."""
+    nodes = [
+        node("TopK", ["x", "k"], ["values", "places"], axis=1),
+        node("Tile", ["values", "k2"], ["t"]),
+        node("Relu", ["values"], ["y"]),
+    ]
+    inputs: dict[str, list[int | str | None]] = {"x": ["batch", 40], "k": [1], "k2": [2]}
+    dtypes = {"k": INT64, "k2": INT64}
+    one = model_of(nodes, inputs, {}, {"y": FLOAT, "t": FLOAT}, dtypes=dtypes)
+    graph = import_model(load_model(one))
+    assert str(graph.types["y"]) == "float32[batch,?values.1]"
+    assert str(graph.types["places"]).startswith("int64[batch,?")
+    assert str(graph.types["t"]) == "float32[?t.0,?t.1]"

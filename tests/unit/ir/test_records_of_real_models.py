@@ -180,11 +180,36 @@ def test_what_the_record_does_not_say_stays_opaque_with_a_type(mode: str) -> Non
 # ** Pad **
 
 
-def test_pads_that_crop_open_sizes_stay_opaque_with_a_type() -> None:
-    nodes = [node("Pad", ["x", "pads"], ["y"])]
-    pads = {"pads": np.array([0, -1, 0, 2])}
+@pytest.mark.parametrize("value", [0.0, -2.5])
+def test_pads_that_crop_an_axis_of_open_size(value: float) -> None:
+    nodes = [node("Pad", ["x", "pads", "value"], ["p"]), node("Relu", ["p"], ["y"])]
+    pads = {"pads": np.array([0, -1, 0, 2]), "value": np.asarray(value, np.float32)}
     one = model(nodes, {"x": (F32, ["N", "M"])}, {"y": (F32, ["N", "K"])}, pads)
-    assert operators(graph_of(one)) == ["Pad"]
+    graph = graph_of(one)
+    assert operators(graph) == ["+Continued", "+Relu"]
+    assert str(graph.types["y"]) == "float32[N,1 + M]"
+    assert_same(one, {"x": np.random.default_rng(0).standard_normal((2, 5)).astype(np.float32)})
+
+
+@pytest.mark.parametrize("length", [3, 16, 21])
+def test_widths_that_are_computed_from_sizes(length: int) -> None:
+    """A signal is padded to whole frames, by ``-length mod 8``, and not at all if it fits."""
+    nodes = [
+        node("Shape", ["x"], ["t"], start=1, end=2),
+        node("Add", ["t", "seven"], ["above"]),
+        node("Div", ["above", "eight"], ["frames"]),
+        node("Mul", ["frames", "eight"], ["whole"]),
+        node("Sub", ["whole", "t"], ["behind"]),
+        node("Concat", ["zeros", "behind"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["p"]),
+        node("Relu", ["p"], ["y"]),
+    ]
+    numbers = {"seven": [7], "eight": [8], "zeros": [0, 0, 0]}
+    constants = {name: np.array(value) for name, value in numbers.items()}
+    one = model(nodes, {"x": (F32, ["N", "T"])}, {"y": (F32, ["N", "S"])}, constants)
+    assert operators(graph_of(one))[-2:] == ["+Continued", "+Relu"]
+    feeds = np.random.default_rng(0).standard_normal((2, length)).astype(np.float32)
+    assert_same(one, {"x": feeds})
 
 
 @pytest.mark.parametrize("mode", ["reflect", "edge"])
@@ -309,7 +334,8 @@ KERNELS: Sequence[tuple[str, Sequence[str], dict[str, Any]]] = [
     ("ScatterND", ["float32[1,6]", "int64[1,1]", "float32[1,6]"], {"reduction": "add"}),
     ("ReverseSequence", ["float32[4,2]", "int64[2]"], {"batch_axis": 1, "time_axis": 0}),
     ("CumSum", ["float32[4,2]"], {"axis": 1, "exclusive": 0, "reverse": 1}),
-    ("Continued", ["float32[4,2]"], {"pads": (0, 1, 2, 0), "mode": "wrap"}),
+    ("Continued", ["float32[4,2]"], {"pads": (0, 1, 2, 0), "mode": "wrap", "value": 0.0}),
+    ("Continued", ["float32[4,2]"], {"pads": (-1, 0, 0, 2), "mode": "constant", "value": 3.0}),
     ("LSTM", ["float32[5,2,4]", "float32[1,12,4]", "float32[1,12,3]", "int32[2]"],
      {"given": (0, 1, 2, 4), "direction": "reverse", "output": 1}),
     ("Resize", ["float32[1,2,4,5]"],

@@ -184,11 +184,12 @@ def test_inputs_follow_when_one_size_changes() -> None:
     assert drawn["mask"].shape == (2, 3)
 
 
-def test_other_assumptions_are_sums_equals_and_ones() -> None:
-    sizes = Sizes({}, {"batch": 2, "past": 16, "seq": 16, "total": 16})
+@pytest.mark.parametrize("total", ["total", "s64"])
+def test_other_assumptions_are_sums_equals_and_ones(total: str) -> None:
+    sizes = Sizes({}, {"batch": 2, "past": 16, "seq": 16, total: 16})
     found = [one.inputs for one in other_sizes(sizes)]
-    assert found[0] == {"batch": 2, "past": 16, "seq": 16, "total": 32}
-    assert {"batch": 1, "past": 1, "seq": 1, "total": 1} in found
+    assert found[0] == {"batch": 2, "past": 16, "seq": 16, total: 32}
+    assert {"batch": 1, "past": 1, "seq": 1, total: 1} in found
     assert len(found) == len({tuple(one.items()) for one in found})
     given = Sizes({"total": 9, "past": 4}, {"batch": 2, "seq": 16})
     assert {"batch": 2, "seq": 5, "total": 9, "past": 4} in [
@@ -257,12 +258,12 @@ def test_where_no_sizes_run_the_reason_is_said() -> None:
     assert "--input-shape columns:SIZE" in note
 
 
-def rows_of(size: int) -> onnx.ModelProto:
+def rows_of(size: int, **flags: Any) -> onnx.ModelProto:
     """All elements of an input, in rows as long as another input."""
     nodes = [
         helper.make_node("Shape", ["y"], ["m"]),
         helper.make_node("Concat", ["inferred", "m"], ["target"], axis=0),
-        helper.make_node("Reshape", ["x", "target"], ["r"]),
+        helper.make_node("Reshape", ["x", "target"], ["r"], **flags),
         *(helper.make_node("Relu", [a], [b]) for a, b in (("r", "s"), ("s", "t"))),
         helper.make_node("Exp", ["t"], ["z"]),
     ]
@@ -291,10 +292,11 @@ def test_prices_at_a_divisor_of_zero(shapes: dict[str, Any]) -> None:
     assert not report.warnings
 
 
+@pytest.mark.parametrize("flag", [0, 1])
 @pytest.mark.parametrize("size", [0, 2])
-def test_an_inferred_size_is_inferred_by_the_runtime(size: int) -> None:
-    """A computed 0 copies a size, as in the original, where a quotient would divide by it."""
-    found = run(rows_of(size), OPTIONS)
+def test_an_inferred_size_is_inferred_by_the_runtime(size: int, flag: int) -> None:
+    """A computed 0 copies a size, or is one, as in the original; a quotient would divide by it."""
+    found = run(rows_of(size, allowzero=flag), OPTIONS)
     assert not found.report.warnings
     assert "Div" not in found.report.operators_after
     assert found.report.operators_after["Relu"] == 1

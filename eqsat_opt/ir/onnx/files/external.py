@@ -83,31 +83,38 @@ class TensorSlot:
 
 def tensor_slots(model: onnx_ir.Model) -> Iterator[TensorSlot]:
     """Yield every place of a model that holds a tensor."""
-    for graph in _graphs(model):
+    yield from _graph_slots(model.graph)
+    for function in model.functions.values():
+        yield from _graph_slots(function.graph)
+        yield from _attribute_slots(function, [])  # defaults of its attributes
+
+
+def _graph_slots(graph: onnx_ir.Graph) -> Iterator[TensorSlot]:
+    waiting = [graph]
+    while waiting:
+        graph = waiting.pop()
         for value in graph.initializers.values():
             if value.const_value is not None:
                 yield TensorSlot(value, None)
         for node in graph:
-            yield from _attribute_slots(node)
-    for function in model.functions.values():
-        yield from _attribute_slots(function)  # defaults of its attributes
+            if node.attributes:
+                yield from _attribute_slots(node, waiting)
 
 
-def _graphs(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph]:
-    yield from model.graphs()
-    for function in model.functions.values():
-        yield function.graph
-        yield from function.subgraphs()
-
-
-def _attribute_slots(owner: Any) -> Iterator[TensorSlot]:
+def _attribute_slots(owner: Any, graphs: list[onnx_ir.Graph]) -> Iterator[TensorSlot]:
+    """Yield the tensors in attributes, and append the graphs in attributes to a list."""
     for key, attribute in owner.attributes.items():
         if attribute.is_ref() or attribute.value is None:
             continue
-        if attribute.type == onnx_ir.AttributeType.TENSOR:
+        kind = attribute.type
+        if kind is onnx_ir.AttributeType.TENSOR:
             yield TensorSlot(owner, key)
-        elif attribute.type == onnx_ir.AttributeType.TENSORS:
+        elif kind is onnx_ir.AttributeType.TENSORS:
             yield from (TensorSlot(owner, key, index) for index in range(len(attribute.value)))
+        elif kind is onnx_ir.AttributeType.GRAPH:
+            graphs.append(attribute.value)
+        elif kind is onnx_ir.AttributeType.GRAPHS:
+            graphs.extend(attribute.value)
 
 
 def external_tensors(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:

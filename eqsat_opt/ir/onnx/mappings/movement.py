@@ -158,7 +158,7 @@ def _own_target(
 def _with_inferred(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
     """Return the target with -1 for the quotient of all elements by the other sizes, if it has one.
 
-    A runtime infers it wherever Div would divide, and by a 0 it may copy a size instead.
+    A runtime infers it wherever Div would divide, and also at sizes of 0, by ways of its own.
     """
     for axis, dim in enumerate(shape):
         meaning = atom_of(plain_symbol(dim) or "")
@@ -192,7 +192,10 @@ def _write_reshape(node: Node, context: ExportContext) -> None:
         return
     inferred = _with_inferred(source, shape)
     if inferred is not None:
-        context.op("Reshape", [x, context.shape_value(inferred)], node.output)
+        flag = context.original_int(node, "Reshape", "allowzero")
+        keeps_zeros = context.opset >= 14 if flag is None else bool(flag)
+        zeros = {"allowzero": 1} if keeps_zeros else {}
+        context.op("Reshape", [x, context.shape_value(inferred)], node.output, **zeros)
         return
     if context.opset >= 14:
         context.op("Reshape", [x, context.shape_value(shape)], node.output, allowzero=1)
@@ -422,71 +425,3 @@ def _read_sequence_at(call: Call, context: ImportContext) -> None:
     outputs = [""] * len(parts)
     outputs[index] = call.outputs[0]
     _emit_parts(context, split.inputs[0], axis, parts, outputs=tuple(outputs))
-
-
-@reads("Pad")
-def _read_pad(call: Call, context: ImportContext) -> None:
-    x = context.type(call.inputs[0])
-    mode = call.get("mode", "constant")
-    value: float | int = call.get("value", 0.0)
-    if context.opset >= 11:
-        pads = [int(p) for p in context.array(call.inputs[1]).reshape(-1)]
-        operand = call.input(2)
-        value = scalar(context.array(operand)) if operand else 0
-    else:
-        pads = list(call.attrs["pads"])
-    axes_operand = call.input(3)
-    if axes_operand is not None:
-        axes = [normal_axis(int(a), x.rank) for a in context.array(axes_operand).reshape(-1)]
-        full = [0] * (2 * x.rank)
-        for i, axis in enumerate(axes):
-            full[axis], full[x.rank + axis] = pads[i], pads[len(axes) + i]
-        pads = full
-    expect(len(pads) == 2 * x.rank)
-    if not any(pads):
-        context.alias(call.inputs[0], call.outputs[0])
-        return
-    if mode != "constant":
-        context.emit("Continued", call.inputs[:1], call.outputs[0], pads=tuple(pads), mode=mode)
-        return
-    expect(float(value) == value)
-    kept = _cropped(context, call, pads)
-    wider = tuple(max(pad, 0) for pad in pads)
-    if any(wider):
-        context.emit("Pad", [kept], call.outputs[0], pads=wider, value=float(value))
-
-
-def _cropped(context: ImportContext, call: Call, pads: list[int]) -> str:
-    """Cut off the elements that negative pads remove; this is the result if no pad is positive."""
-    value, x = call.inputs[0], context.type(call.inputs[0])
-    cut = [axis for axis in range(x.rank) if min(pads[axis], pads[x.rank + axis]) < 0]
-    for axis in cut:
-        (size,) = literal_ints([x.shape[axis]])
-        low, high = max(-pads[axis], 0), size + min(pads[x.rank + axis], 0)
-        expect(low < high)
-        is_last = axis == cut[-1] and max(pads) <= 0
-        out = call.outputs[0] if is_last else None
-        value = context.emit("Slice", [value], out, axis=axis, lo=low, hi=high)
-    return value
-
-
-@writes("Continued")
-def _write_continued(node: Node, context: ExportContext) -> None:
-    pads, mode = node.attr("pads"), node.attr("mode")
-    if context.opset < 11:
-        context.op("Pad", node.inputs, node.output, pads=pads, mode=mode)
-        return
-    operand = context.constant(np.asarray(pads, np.int64))
-    context.op("Pad", [*node.inputs, operand], node.output, mode=mode)
-
-
-@writes("Pad")
-def _write_pad(node: Node, context: ExportContext) -> None:
-    (x,), pads, value = node.inputs, node.attr("pads"), node.attr("value")
-    if context.opset < 11:
-        context.op("Pad", [x], node.output, pads=pads, value=value)
-        return
-    operands = [x, context.constant(np.asarray(pads, np.int64))]
-    if value != 0:
-        operands.append(context.constant(np.asarray(value, numpy_dtype(context.type(x).dtype))))
-    context.op("Pad", operands, node.output)
