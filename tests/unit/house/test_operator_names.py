@@ -94,9 +94,13 @@ HELD: dict[str, dict[str, str]] = {
     "finds the steps of recurrent layers, and writes the layers": {
         "ir/passes/recurrences/affine_forms.py": "Add Concat Gather MatMul Reshape Slice",
         "ir/passes/recurrences/cells.py": "Add GRU LSTM Mul Sigmoid Sub Tanh",
-        "ir/passes/recurrences/layers.py": "Add GRU LSTM Transpose",
+        "ir/passes/recurrences/layers.py": "GRU",
+        "ir/passes/recurrences/loop_layers.py":
+            "Add Cast CumSum Expand Gather GatherElements Greater LSTM Mul Not Sub TopK Where",
+        "ir/passes/recurrences/loops.py": "Add Cast Gather Less Reshape Slice",
+        "ir/passes/recurrences/parameters.py": "Add Expand GRU Gather LSTM Transpose",
         "ir/passes/recurrences/sequences.py": "Concat Reshape Transpose",
-        "ir/passes/recurrences/writing.py": "Concat Reshape Slice",
+        "ir/passes/recurrences/writing.py": "Concat CumSum Expand Reshape Slice Sub",
     },
     "makes or reads terms of these operators: literals, views, siblings": {
         "select/rebuilding/graph_edit.py": "Reshape",

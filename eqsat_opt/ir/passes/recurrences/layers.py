@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.ir.passes.recurrences.affine_forms import (
-    AffineForm,
-    AffineForms,
-    Block,
-    Data,
-    Part,
-)
+from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForms, Data, Part
 from eqsat_opt.ir.passes.recurrences.cells import Step, steps_in
+from eqsat_opt.ir.passes.recurrences.parameters import Layer, Parameters, parameters_of
 from eqsat_opt.ir.passes.recurrences.sequences import (
     stacked,
     stretch_of,
@@ -40,24 +34,6 @@ _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class _Parameters:
-    """The weights and biases of a step, equal for all steps of a layer.
-
-    Attributes:
-        recurrent: for each gate what multiplies the state, ``None`` where nothing does.
-        weights: for each gate what multiplies the data.
-        bias: for each gate what is added.
-        inner: what the last gate of a GRU adds before the reset gate; ``None`` if it has no such
-            place.
-    """
-
-    recurrent: tuple[Block | None, ...]
-    weights: tuple[tuple[Block, ...], ...]
-    bias: tuple[tuple[Part, ...], ...]
-    inner: tuple[Part, ...] | None = None
-
-
-@dataclass(frozen=True)
 class _Chain:
     """Successive steps with the same parameters.
 
@@ -70,7 +46,7 @@ class _Chain:
 
     steps: tuple[Step, ...]
     data: tuple[tuple[Data, ...], ...]
-    parameters: _Parameters
+    parameters: Parameters
     state: str | None = None
     cell: str | None = None
 
@@ -118,7 +94,7 @@ def _chains(forms: AffineForms) -> Iterator[_Chain]:
         before = by_state.get(step.before or "") if is_gru else by_cell.get(step.cell_before or "")
         if before is None or before.op != step.op or before.state in after:
             continue
-        if _parameters(step, Data(before.state)) is None:
+        if parameters_of(step, Data(before.state)) is None:
             continue
         after[before.state] = step
         has_before.add(step.state)
@@ -136,7 +112,7 @@ def _pieces(steps: Sequence[Step], graph: Graph) -> Iterator[_Chain]:
     first = 0
     while first + 1 < len(steps):
         before, second = steps[first : first + 2]
-        found = _parameters(second, Data(before.state))
+        found = parameters_of(second, Data(before.state))
         assert found is not None
         chain = _begun(before, found[0], graph)
         if chain is None:  # the first state is computed apart from the others
@@ -145,7 +121,7 @@ def _pieces(steps: Sequence[Step], graph: Graph) -> Iterator[_Chain]:
         for step in steps[first + len(chain.steps) :]:
             if chain.steps and graph.uses[before.cell] > _OWN_READERS:
                 break
-            found = _parameters(step, Data(before.state))
+            found = parameters_of(step, Data(before.state))
             if found is None or found[0] != chain.parameters:
                 break
             chain = replace(chain, steps=(*chain.steps, step), data=(*chain.data, found[1]))
@@ -155,59 +131,14 @@ def _pieces(steps: Sequence[Step], graph: Graph) -> Iterator[_Chain]:
         first += len(chain.steps)
 
 
-def _parameters(step: Step, state: Data | None) -> tuple[_Parameters, tuple[Data, ...]] | None:
-    """Return the parameters of a step and its data, ``None`` if its gates do not fit together.
-
-    Args:
-        step: the step.
-        state: the state that it reads; ``None`` if it was folded.
-    """
-    recurrent: list[Block | None] = []
-    weights: list[tuple[Block, ...]] = []
-    data: tuple[Data, ...] | None = None
-    for number, gate in enumerate(step.gates):
-        is_new = number == 2 and step.op == "GRU"
-        of_state = Data(step.reset) if is_new and step.reset else state
-        if is_new and step.inner is not None:
-            of_state = None
-        own = [block for one, block in gate.products if one == of_state]
-        rest = {one: block for one, block in gate.products if one != of_state}
-        if len(own) > 1 or len(own) + len(rest) != len(gate.products) or gate.addends:
-            return None
-        if data is None:
-            data = tuple(rest)
-        if set(rest) != set(data) and gate.products:
-            return None
-        recurrent.append(own[0] if own else None)
-        weights.append(tuple(rest[one] for one in data) if gate.products else ())
-    inner = None
-    if isinstance(step.inner, AffineForm):
-        if step.inner.addends or [one for one, _ in step.inner.products] != [state]:
-            return None
-        recurrent[2] = step.inner.products[0][1]
-        inner = _ordered(step.inner.bias)
-    if isinstance(step.inner, Part):
-        inner = (step.inner,)
-    if state is not None and None in recurrent:
-        return None
-    bias = tuple(_ordered(gate.bias) for gate in step.gates)
-    if not data:
-        return None
-    return _Parameters(tuple(recurrent), tuple(weights), bias, inner), data
-
-
-def _ordered(parts: Sequence[Part]) -> tuple[Part, ...]:
-    return tuple(sorted(parts, key=lambda part: (part.name, part.lo)))
-
-
-def _begun(step: Step, wanted: _Parameters, graph: Graph) -> _Chain | None:
+def _begun(step: Step, wanted: Parameters, graph: Graph) -> _Chain | None:
     """Return the chain of a first step alone; ``None`` if its state or parameters are others."""
     cell = step.cell_before
     if cell is not None and graph.types[cell] != graph.types[step.state]:
         return None
     states = [data for data, block in step.gates[0].products if block == wanted.recurrent[0]]
     for state in (*states, None):
-        found = _parameters(step, state)
+        found = parameters_of(step, state)
         if found is None or (state is not None and state.pick is not None):
             continue
         parameters, data = found
@@ -231,7 +162,7 @@ def _is_zero(name: str | None, graph: Graph) -> bool:
     return constant is not None and not np.any(constant.load())
 
 
-def _fits(own: _Parameters, wanted: _Parameters, graph: Graph) -> bool:
+def _fits(own: Parameters, wanted: Parameters, graph: Graph) -> bool:
     """Return whether a first step has the parameters of the others, as far as it shows them."""
     if (own.inner is None) != (wanted.inner is None):
         return False
@@ -306,28 +237,27 @@ def _with_states(chain: _Chain, graph: Graph, *, from_all: bool) -> Graph:
     assert isinstance(state, TensorType)
     samples, hidden = state.shape
     direction, data = _sequence(chain, graph, writing)
-    operands = {0: data, **_weights(chain.parameters, writing, hidden)}
-    for number, first in ((5, chain.state), (6, chain.cell)):
-        if first is not None and (number == 5 or chain.steps[0].op == "LSTM"):
-            operands[number] = writing.reshape(first, 1, samples, hidden)
-    attrs: dict[str, Any] = {"given": tuple(operands), "direction": direction}
-    if chain.steps[0].op == "GRU":
-        attrs["linear_before_reset"] = int(chain.parameters.inner is not None)
-
-    def result(output: int) -> str:
-        return writing.apply(chain.steps[0].op, tuple(operands.values()), output=output, **attrs)
-
-    states = writing.reshape(result(0), steps, samples, hidden)
+    layer = Layer(
+        chain.steps[0].op,
+        chain.parameters,
+        data,
+        samples=samples,
+        hidden=hidden,
+        state=chain.state,
+        cell=chain.cell,
+        direction=direction,
+    )
+    states = layer.states(writing)
     for number, step in enumerate(chain.steps):
         place = number if direction == "forward" else steps - 1 - number
         if number == steps - 1 and not from_all:
-            writing.reshape(result(1), samples, hidden, name=step.state)
+            writing.reshape(layer.last(1, writing), samples, hidden, name=step.state)
         else:
             element = writing.cut(states, 0, place, place + 1)
             writing.reshape(element, samples, hidden, name=step.state)
     last = chain.steps[-1]
     if last.cell:
-        writing.reshape(result(2), samples, hidden, name=last.cell)
+        writing.reshape(layer.last(2, writing), samples, hidden, name=last.cell)
     return writing.result()
 
 
@@ -343,34 +273,3 @@ def _sequence(chain: _Chain, graph: Graph, writing: Writing) -> tuple[str, str]:
         for column, stretch in zip(columns, stretches, strict=True)
     ]
     return "reverse" if is_reverse else "forward", writing.concat(parts, axis=2)
-
-
-def _weights(parameters: _Parameters, writing: Writing, hidden: object) -> dict[int, str]:
-    """Write the weights [1, G·H, F], recurrent weights [1, G·H, H] and biases [1, 2·G·H]."""
-    assert isinstance(hidden, int)
-    weights = [
-        writing.concat([writing.block(block) for block in gate], axis=0)
-        for gate in parameters.weights
-    ]
-    recurrent = [writing.block(block) for block in parameters.recurrent if block is not None]
-    operands = {}
-    for number, blocks in ((1, weights), (2, recurrent)):
-        matrix = writing.apply("Transpose", [writing.concat(blocks, axis=1)], perm=(1, 0))
-        operands[number] = writing.reshape(matrix, 1, *writing.type(matrix).shape)
-    if any(parameters.bias) or parameters.inner:
-        zeros = writing.constant("zeros", np.zeros(hidden, np.float32))
-        gates = len(parameters.bias)
-        vectors = [_added(parts, writing) or zeros for parts in parameters.bias]
-        vectors += [zeros] * (gates - 1)
-        vectors.append(_added(parameters.inner or (), writing) or zeros)
-        operands[3] = writing.reshape(writing.concat(vectors, axis=0), 1, 2 * gates * hidden)
-    return operands
-
-
-def _added(parts: Sequence[Part], writing: Writing) -> str:
-    """Write the sum of vectors; "" if there are none."""
-    total = ""
-    for part in parts:
-        vector = writing.vector(part)
-        total = writing.apply("Add", [total, vector]) if total else vector
-    return total

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.ir.graph.graph import Graph, Node, attributes
+from eqsat_opt.ir.graph.graph import Attr, Constant, Graph, Node, attributes
 from eqsat_opt.ir.graph.handles import array_constant
+from eqsat_opt.ir.onnx.files.load import inner_names
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.passes.recurrences.affine_forms import Block, Data, Part
-from eqsat_opt.ir.values.dims import Dim
+from eqsat_opt.ir.values.dims import Dim, SymDim, plain_symbol, substituted
 from eqsat_opt.ir.values.types import TensorType
 
 __all__ = ["Writing"]
@@ -33,6 +36,9 @@ class Writing:
         self._nodes: list[Node] = []
         self._made: dict[object, str] = {}
         self._sources: tuple[str, ...] = ()
+        self._known: dict[str, Dim] = {}
+        inner = (node.payload for node in graph.nodes if node.payload is not None)
+        self._taken = set(chain.from_iterable(map(inner_names, inner)))
 
     def about(self, sources: Iterable[str]) -> None:
         """Set the names of the nodes of the model that the next nodes represent."""
@@ -51,6 +57,16 @@ class Writing:
             self._made[handle.digest] = name = self._fresh(base)
             self._constants[name], self.types[name] = handle, handle.type
         return self._made[handle.digest]
+
+    def held(self, name: str, handle: Constant) -> str:
+        """Return the name of a constant of another graph, which is added unless it is there."""
+        if name not in self._constants or self._constants[name].digest != handle.digest:
+            key = ("held", handle.digest)
+            if key not in self._made:
+                self._made[key] = new = self._fresh(name)
+                self._constants[new], self.types[new] = handle, handle.type
+            return self._made[key]
+        return name
 
     def apply(self, op: str, inputs: Sequence[str], *, name: str = "", **attrs: Any) -> str:
         """Add an operator and return its value; an equal one with any name is taken again.
@@ -110,11 +126,21 @@ class Writing:
         shape = self.type(value).shape
         return self.reshape(value, *shape[: pick.axis], *shape[pick.axis + 1 :])
 
+    def numbers(self, size: Dim) -> str:
+        """Add the numbers from 0 to below a size, int64."""
+        one = self.constant("one", np.ones((1,), np.int64))
+        count = self.apply("Expand", [one], shape=(size,))
+        count = self.apply("CumSum", [count], axis=0, exclusive=0, reverse=0)
+        return self.apply("Sub", [count, one])
+
     def result(self) -> Graph:
         """Return the graph with the new definitions of values, operands first, and nothing dead."""
         defined = {name for node in self._nodes for name in node.outputs}
+        self._retype(defined)
         kept = [node for node in self.graph.nodes if defined.isdisjoint(node.outputs)]
         nodes = _sorted([*kept, *self._nodes], self.graph.outputs)
+        if self._known:
+            nodes = [self._sized(node) for node in nodes]
         alive = {name for node in nodes for name in (*node.reads, *node.outputs)}
         alive.update(self.graph.inputs, self.graph.outputs)
         return replace(
@@ -124,10 +150,37 @@ class Writing:
             types={name: one for name, one in self.types.items() if name in alive},
         )
 
+    def _retype(self, defined: Iterable[str]) -> None:
+        """Replace sizes that were unknown before a value got its new definition."""
+        known: dict[str, Dim] = {}
+        for name in defined:
+            before, after = self.graph.tensor_type(name), self.types[name]
+            if before is None or before == after or not isinstance(after, TensorType):
+                continue
+            for old, new in zip(before.shape, after.shape, strict=True):
+                symbol = plain_symbol(old) if isinstance(old, SymDim) else None
+                if old != new and symbol is not None:
+                    known[symbol] = new
+        if not known:
+            return
+        for name, type_ in self.types.items():
+            if isinstance(type_, TensorType):
+                shape = tuple(substituted(dim, known) for dim in type_.shape)
+                self.types[name] = TensorType(type_.dtype, shape)
+        self._known = known
+
+    def _sized(self, node: Node) -> Node:
+        def at_sizes(value: Attr) -> Attr:
+            if isinstance(value, tuple):
+                return tuple(substituted(dim, self._known) for dim in value)
+            return substituted(value, self._known) if isinstance(value, SymDim) else value
+
+        return replace(node, attrs=tuple((name, at_sizes(value)) for name, value in node.attrs))
+
     def _fresh(self, base: str) -> str:
         name = base
         number = 0
-        while name in self.types or name in self._constants:
+        while name in self.types or name in self._constants or name in self._taken:
             number += 1
             name = f"{base}_{number}"
         return name
