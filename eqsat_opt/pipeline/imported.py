@@ -15,6 +15,7 @@ from eqsat_opt.ir.passes.fp16 import in_half
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.ir.passes.recurrences.layers import with_layers
 from eqsat_opt.ir.passes.recurrences.loop_layers import with_loop_layers
+from eqsat_opt.ir.passes.recurrences.products import with_joint_products
 from eqsat_opt.pipeline.request import Request
 
 __all__ = [
@@ -26,10 +27,13 @@ __all__ = [
 def normalised(imported: Graph, request: Request) -> Graph:
     """Return the graph in normal form, in float16 if the request has that precision."""
     clean = normalise(imported, numerics=request.numerics)
-    if request.runs_models and request.numerics >= Numerics.REASSOCIATE:
+    if request.numerics >= Numerics.REASSOCIATE:
         normal_form = partial(normalise, numerics=request.numerics)
-        layered = with_layers(with_loop_layers(clean, normal_form))
-        clean = clean if layered is clean else normalise(layered, numerics=request.numerics)
+        better = clean
+        if request.runs_models:
+            better = with_layers(with_loop_layers(better, normal_form))
+        better = with_joint_products(better)
+        clean = clean if better is clean else normal_form(better)
     return in_half(clean) if request.precision is Precision.FP16 else clean
 
 

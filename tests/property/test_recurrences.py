@@ -15,6 +15,7 @@ from eqsat_opt.api import run
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.ir.passes.recurrences.layers import with_layers
+from eqsat_opt.ir.passes.recurrences.products import with_joint_products
 from eqsat_opt.lab.testing import GraphMaker, evaluate, random_inputs
 from eqsat_opt.pipeline.options import Options
 
@@ -188,6 +189,37 @@ def test_all_steps_are_one_operator(case: Case) -> None:
     assert not counts.keys() & {"MatMul", "Sigmoid", "Tanh", "Mul", "Add"}
     if case.data not in ("inputs", "backwards"):
         assert not counts["Concat"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(CASES)
+def test_joint_products_compute_what_those_of_steps_do(case: Case) -> None:
+    graph = normalise(built(case))
+    found = normalise(with_joint_products(graph))
+    found.check()
+    inputs = random_inputs(graph, case.seed)
+    for ours, theirs in zip(evaluate(found, inputs), evaluate(graph, inputs), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("spelling", ["apart", "together"])
+@pytest.mark.parametrize("first", ["input", "constant"])
+@pytest.mark.parametrize("data", ["inputs", "rows", "second", "backwards"])
+def test_a_step_has_one_product_and_its_data_one_of_all(
+    spelling: str, first: str, data: str
+) -> None:
+    case = Case(spelling=spelling, first=first, data=data, steps=5, samples=1)
+    counts = normalise(with_joint_products(normalise(built(case)))).operator_counts()
+    # The product of a constant state is constant. Where it was folded into the biases of the first
+    # step, these are not those of the others, and the step has a product of its own.
+    assert counts["MatMul"] == (5 if (spelling, first) == ("together", "constant") else 6)
+
+
+def test_products_of_steps_that_are_joint_stay() -> None:
+    case = Case("gru", "merged", steps=4, results="last")
+    graph = normalise(built(case))
+    products = with_joint_products(graph).operator_counts()["MatMul"]
+    assert products <= graph.operator_counts()["MatMul"]
 
 
 def test_steps_with_other_weights_stay() -> None:

@@ -98,9 +98,10 @@ HELD: dict[str, dict[str, str]] = {
         "ir/passes/recurrences/loop_layers.py":
             "Add Cast CumSum Expand Gather GatherElements Greater LSTM Mul Not Sub TopK Where",
         "ir/passes/recurrences/loops.py": "Add Cast Gather Less Reshape Slice",
-        "ir/passes/recurrences/parameters.py": "Add Expand GRU Gather LSTM Transpose",
+        "ir/passes/recurrences/parameters.py": "Expand GRU Gather LSTM Transpose",
+        "ir/passes/recurrences/products.py": "Add MatMul Slice",
         "ir/passes/recurrences/sequences.py": "Concat Reshape Transpose",
-        "ir/passes/recurrences/writing.py": "Concat CumSum Expand Reshape Slice Sub",
+        "ir/passes/recurrences/writing.py": "Add Concat CumSum Expand Reshape Slice Sub",
     },
     "makes or reads terms of these operators: literals, views, siblings": {
         "select/rebuilding/graph_edit.py": "Reshape",

@@ -174,19 +174,8 @@ def _weights(parameters: Parameters, writing: Writing, hidden: object) -> dict[i
         matrix = writing.apply("Transpose", [writing.concat(blocks, axis=1)], perm=(1, 0))
         operands[number] = writing.reshape(matrix, 1, *writing.type(matrix).shape)
     if any(parameters.bias) or parameters.inner:
-        zeros = writing.constant("zeros", np.zeros(hidden, np.float32))
         gates = len(parameters.bias)
-        vectors = [_added(parts, writing) or zeros for parts in parameters.bias]
-        vectors += [zeros] * (gates - 1)
-        vectors.append(_added(parameters.inner or (), writing) or zeros)
+        sums = (*parameters.bias, *[()] * (gates - 1), parameters.inner or ())
+        vectors = [writing.vectors(parts, hidden, "float32") for parts in sums]
         operands[3] = writing.reshape(writing.concat(vectors, axis=0), 1, 2 * gates * hidden)
     return operands
-
-
-def _added(parts: Sequence[Part], writing: Writing) -> str:
-    """Write the sum of vectors; "" if there are none."""
-    total = ""
-    for part in parts:
-        vector = writing.vector(part)
-        total = writing.apply("Add", [total, vector]) if total else vector
-    return total

@@ -16,7 +16,7 @@ from eqsat_opt.ir.onnx.files.load import inner_names
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.passes.recurrences.affine_forms import Block, Data, Part
 from eqsat_opt.ir.values.dims import Dim, SymDim, plain_symbol, substituted
-from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.ir.values.types import TensorType, numpy_dtype
 
 __all__ = ["Writing"]
 
@@ -114,6 +114,15 @@ class Writing:
         """Add columns of a constant whose other axes have the size 1: [N]."""
         size = self.type(part.name).shape[-1]
         return self.cut(self.reshape(part.name, size), 0, part.lo, part.hi)
+
+    def vectors(self, parts: Sequence[Part], size: int, dtype: str) -> str:
+        """Add the sum of columns of constants, zeros if there are none: [N]."""
+        if not parts:
+            return self.constant("zeros", np.zeros(size, numpy_dtype(dtype)))
+        total, *rest = (self.vector(part) for part in parts)
+        for vector in rest:
+            total = self.apply("Add", [total, vector])
+        return total
 
     def data(self, data: Data) -> str:
         """Add a part of a value."""
