@@ -16,6 +16,7 @@ from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.ir.passes.recurrences.layers import with_layers
 from eqsat_opt.ir.passes.recurrences.products import with_joint_products
+from eqsat_opt.ir.values.dims import sym
 from eqsat_opt.lab.testing import GraphMaker, evaluate, random_inputs
 from eqsat_opt.pipeline.options import Options
 
@@ -220,6 +221,21 @@ def test_products_of_steps_that_are_joint_stay() -> None:
     graph = normalise(built(case))
     products = with_joint_products(graph).operator_counts()["MatMul"]
     assert products <= graph.operator_counts()["MatMul"]
+
+
+def test_a_first_state_may_be_expanded_zeros() -> None:
+    g, case = GraphMaker(), Case()
+    xs = [g.input(f"x{step}", "N", case.features) for step in range(3)]
+    cell = g.constant(np.zeros((1, 1), F32))
+    state, parts = g("Expand", cell, shape=(sym("N"), case.hidden)), gates(g, case, 4)
+    for x in xs:
+        i, o, k, s = parts(x, state)
+        kept = g("Mul", g("Sigmoid", k), cell)
+        cell = g("Add", kept, g("Mul", g("Sigmoid", i), g("Tanh", s)))
+        state = g("Mul", g("Sigmoid", o), g("Tanh", cell))
+    counts = normalise(with_layers(normalise(g.graph(state)))).operator_counts()
+    assert counts["LSTM"] == 1
+    assert not counts["Sigmoid"]
 
 
 def test_steps_with_other_weights_stay() -> None:

@@ -94,7 +94,7 @@ HELD: dict[str, dict[str, str]] = {
     "finds the steps of recurrent layers, and writes the layers": {
         "ir/passes/recurrences/affine_forms.py": "Add Concat Gather MatMul Reshape Slice",
         "ir/passes/recurrences/cells.py": "Add GRU LSTM Mul Sigmoid Sub Tanh",
-        "ir/passes/recurrences/layers.py": "GRU",
+        "ir/passes/recurrences/layers.py": "Expand GRU",
         "ir/passes/recurrences/loop_layers.py":
             "Add Cast CumSum Expand Gather GatherElements Greater LSTM Mul Not Sub TopK Where",
         "ir/passes/recurrences/loops.py": "Add Cast Gather Less Reshape Slice",

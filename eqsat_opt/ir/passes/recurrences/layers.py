@@ -133,7 +133,7 @@ def _pieces(steps: Sequence[Step], graph: Graph) -> Iterator[_Chain]:
 
 def _begun(step: Step, wanted: Parameters, graph: Graph) -> _Chain | None:
     """Return the chain of a first step alone; ``None`` if its state or parameters are others."""
-    cell = step.cell_before
+    cell = None if _is_zero(step.cell_before, graph) else step.cell_before
     if cell is not None and graph.types[cell] != graph.types[step.state]:
         return None
     states = [data for data, block in step.gates[0].products if block == wanted.recurrent[0]]
@@ -149,15 +149,18 @@ def _begun(step: Step, wanted: Parameters, graph: Graph) -> _Chain | None:
         if state is None and not _is_zero(step.before, graph):
             continue
         if _fits(parameters, wanted, graph):
-            name = None if state is None else state.name
+            name = None if state is None or _is_zero(state.name, graph) else state.name
             return _Chain((step,), (data,), wanted, state=name, cell=cell)
     return None
 
 
 def _is_zero(name: str | None, graph: Graph) -> bool:
-    """Return whether a state that was folded may be zeros; the biases tell for an LSTM."""
+    """Return whether a state is zeros, or is absent, since what was computed from zeros was."""
     if name is None:
         return True
+    node = graph.producers.get(name)
+    if node is not None and node.op == "Expand":
+        name = node.inputs[0]
     constant = graph.constants.get(name)
     return constant is not None and not np.any(constant.load())
 
