@@ -8,43 +8,82 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
 from eqsat_opt import __version__
-from eqsat_opt.cli import bench, devices, doctor, explain, optimize, plan, profile, zoo
-from eqsat_opt.cli import (
-    run as run_command,
-)
-from eqsat_opt.cli.automation.markdown import print_table
-from eqsat_opt.cli.automation.schema import print_schema
-from eqsat_opt.cli.compare import compare
-from eqsat_opt.cli.extract import extract
-from eqsat_opt.cli.models import diff, inspect, reduce
-from eqsat_opt.cli.rules import rules
 from eqsat_opt.cli.session import Session
 from eqsat_opt.cli.signals import ended_by, ending_signals
 from eqsat_opt.cli.streams import leave_pipe, prepare_streams
 from eqsat_opt.errors import EqsatError, printable
 
-__all__ = ["app", "run"]
+__all__ = ["application", "run"]
 
 _NAME = "eqsat-opt"
+_COMPLETION = "_EQSAT_OPT_COMPLETE"
 # typer exports only some of the usage errors, so their common base is taken from one.
 _USAGE_ERROR = typer.BadParameter.__bases__[0]
 
-app = typer.Typer(
-    name=_NAME,
-    help="Equality saturation for ONNX models: faster, checked, and never slower than measured.",
-    no_args_is_help=False,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-)
+_COMMANDS = {
+    "optimize": "optimize:optimize_model",
+    "explain": "explain:explain_model",
+    "bench": "bench:bench_models",
+    "inspect": "models.inspect:inspect_model",
+    "diff": "models.diff:diff_models",
+    "reduce": "models.reduce:reduce_model",
+    "compare": "compare.compare:compare_methods",
+    "extract": "extract.extract:extract_egraphs",
+    "run": "run:run_plan",
+    "schema": "automation.schema:print_schema",
+    "doctor": "doctor:diagnose",
+    "table": "automation.markdown:print_table",
+}
+"""Name of a command to its function, as `module:function` in this folder."""
+
+_GROUPS = {
+    "devices": "devices:app",
+    "plan": "plan:app",
+    "profile": "profile:app",
+    "rules": "rules.rules:app",
+    "zoo": "zoo:app",
+}
+"""Name of a group of commands to its application."""
+
+
+def application(name: str | None = None) -> typer.Typer:
+    """Return the application with one command or group, or with all if no such name is given.
+
+    To import and inspect all commands takes a tenth of a second, which is long for some of them.
+    """
+    made = typer.Typer(
+        name=_NAME,
+        help="Equality saturation for ONNX models: faster, checked, and never slower than "
+        "measured.",
+        no_args_is_help=False,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+    )
+    made.callback(invoke_without_command=True)(_root)
+    is_known = name in _COMMANDS or name in _GROUPS
+    for command, place in _COMMANDS.items():
+        if command == name or not is_known:
+            made.command(command)(_found(place))
+    for group, place in _GROUPS.items():
+        if group == name or not is_known:
+            made.add_typer(_found(place), name=group)
+    return made
+
+
+def _found(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"eqsat_opt.cli.{module}"), name)
 
 
 def _print_version(wanted: bool) -> None:
@@ -53,7 +92,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
     version: Annotated[
@@ -63,25 +101,6 @@ def _root(
 ) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-app.command("optimize")(optimize.optimize_model)
-app.command("explain")(explain.explain_model)
-app.command("bench")(bench.bench_models)
-app.command("inspect")(inspect.inspect_model)
-app.command("diff")(diff.diff_models)
-app.command("reduce")(reduce.reduce_model)
-app.command("compare")(compare.compare_methods)
-app.command("extract")(extract.extract_egraphs)
-app.command("run")(run_command.run_plan)
-app.command("schema")(print_schema)
-app.command("doctor")(doctor.diagnose)
-app.command("table")(print_table)
-app.add_typer(devices.app, name="devices")
-app.add_typer(plan.app, name="plan")
-app.add_typer(profile.app, name="profile")
-app.add_typer(rules.app, name="rules")
-app.add_typer(zoo.app, name="zoo")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +122,9 @@ def _run(arguments: Sequence[str], session: Session) -> int:
     else:
         logging.getLogger("eqsat_opt").addHandler(logging.NullHandler())
     try:
-        command = get_command(app)
+        if _COMPLETION in os.environ:  # a shell asks what may follow
+            get_command(application()).main([], prog_name=_NAME, complete_var=_COMPLETION)
+        command = get_command(application(arguments[0] if arguments else None))
         with command.make_context(_NAME, list(arguments), obj=session) as context:
             command.invoke(context)
         sys.stdout.flush()

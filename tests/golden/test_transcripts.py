@@ -29,7 +29,7 @@ from typer.main import get_command
 import eqsat_opt
 from eqsat_opt import api
 from eqsat_opt.cli import main
-from eqsat_opt.cli.app import app
+from eqsat_opt.cli.app import application
 from eqsat_opt.lab.experiments import whole, worker
 from eqsat_opt.racing.race_result import RaceEntry, RaceResult
 
@@ -201,7 +201,7 @@ def test_transcript(
 def test_every_command_has_a_transcript() -> None:
     """And every group of commands; what `eqsat-opt GROUP` alone shows is typer's."""
     sessions = "".join(path.read_text(encoding="utf-8") for path in FILES)
-    root = get_command(app)
+    root = get_command(application())
     assert isinstance(root, TyperGroup)
     for name, command in root.commands.items():
         parts = command.commands if isinstance(command, TyperGroup) else ("",)

@@ -61,6 +61,15 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--input-shape" in shown(capsys, "optimize", "--help")
 
 
+def test_a_shell_completes_commands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"_EQSAT_OPT_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
+    for name, value in {**settings, "COMP_WORDS": "eqsat-opt p"}.items():
+        monkeypatch.setenv(name, value)
+    assert shown(capsys).split() == ["plan", "profile"]
+
+
 @pytest.mark.parametrize("argument", ["--help", "--version"])
 def test_help_and_version_load_nothing_heavy(argument: str) -> None:
     code = (
