@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import onnx_ir
 
 from eqsat_opt.ir.onnx.exporter import model_proto
@@ -56,13 +58,23 @@ def content_digest(model: onnx_ir.Model, *, computed_only: bool = False) -> str:
                 continue
             state.update(f"{tensor.name}:{tensor.dtype.name}{tensor.shape}:".encode())
             if not computed_only or isinstance(tensor, onnx_ir.LazyTensor):
-                tensor.tofile(_Sink(state))
+                _feed(state, tensor)
             cleanup.callback(slot.replace, tensor)
             slot.replace(_without_data(tensor))
         proto = model_proto(model)
     del proto.metadata_props[:]
     state.update(proto.SerializeToString(deterministic=True))
     return state.hexdigest()
+
+
+def _feed(state: Any, tensor: Any) -> None:
+    """Add the bytes of a tensor to a digest, without a copy of them where they lie in memory."""
+    if isinstance(tensor, onnx_ir.TensorProtoTensor) and sys.byteorder == "little":
+        array = tensor.numpy()
+        if array.nbytes == tensor.nbytes and array.flags.c_contiguous:  # not of packed elements
+            state.update(array.reshape(-1).view(np.uint8))
+            return
+    tensor.tofile(_Sink(state))
 
 
 class _Sink:
