@@ -68,7 +68,7 @@ def content_digest(model: onnx_ir.Model, *, computed_only: bool = False) -> str:
 
 
 def _feed(state: Any, tensor: Any) -> None:
-    """Add the bytes of a tensor to a digest, without a copy of them where they lie in memory."""
+    """Add the bytes of a tensor to a digest, without a copy of those in memory."""
     if isinstance(tensor, onnx_ir.TensorProtoTensor) and sys.byteorder == "little":
         array = tensor.numpy()
         if array.nbytes == tensor.nbytes and array.flags.c_contiguous:  # not of packed elements
