@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir
@@ -47,7 +47,7 @@ class Survey:
     Attributes:
         offers: the sites that gain by an implementation, the largest gains first.
         n_sites: number of all sites.
-        n_late: sites that would gain, but for whose errors there was no time.
+        n_late: sites for whose prices or errors there was no time.
         crests: for each output the squared ratio of its largest to its mean difference.
         implementations: implementations by name.
     """
@@ -101,8 +101,9 @@ def survey_of(
     )
     gains = {site: _gain(prices, shape) for site, shape in shapes.items()}
     worthwhile = sorted((one for one in gains if gains[one] > 0), key=lambda one: -gains[one])
+    unpriced = sum(shape not in prices.floats for shape in shapes.values())
     if not worthwhile:
-        return nothing
+        return replace(nothing, n_late=unpriced)
     probe = Probe(model, worthwhile, fitting, staging=staging, options=options)
     samples = _affordable(probe.run_s * len(worthwhile), deadline, len(fitting))
     useful: dict[Shape, tuple[str, ...]] = {}
@@ -132,7 +133,7 @@ def survey_of(
     return Survey(
         tuple(offers),
         len(sites),
-        len(worthwhile) - len(offers),
+        len(worthwhile) - len(offers) + unpriced,
         tuple(float(np.median(each)) if each else _GAUSSIAN for each in crests),
         implementations=known,
     )

@@ -440,8 +440,8 @@ class Options:
         for name in ("tuned", "plan", "decisions", "replay"):
             if getattr(self, name) is not None:
                 raise OptionError(
-                    f"low precision is in the portable result, and no {name} is made of it; leave "
-                    "out one of them"
+                    "low precision is in the portable result only; leave it out, or "
+                    f"{name} ({name}=)"
                 )
 
     @property

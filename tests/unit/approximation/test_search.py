@@ -65,6 +65,16 @@ def test_a_survey_without_time_for_all_keeps_one_site(
     assert (len(found.offers), found.n_late) == (1, 1)
 
 
+def test_products_without_prices_are_late(
+    layers: onnx_ir.Model, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surveying, "measure_prices", lambda *_: Prices())
+    found = survey_of(
+        layers, _feeds(0), staging, _OPTIONS, deadline=Deadline.never(), progress=lambda _: None
+    )
+    assert (found.offers, found.n_late) == ((), 2)
+
+
 @pytest.mark.parametrize("bound", [1e-4, 1.5e-2, 0.05])
 def test_the_bound_holds_on_other_data(
     bound: float, layers: onnx_ir.Model, survey: Survey, staging: Staging
