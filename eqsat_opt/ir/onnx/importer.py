@@ -93,7 +93,7 @@ def import_model(
             not fit.
     """
     plain = with_functions_inlined(model)
-    facts = NO_FACTS
+    facts = SizeFacts()
     for _ in range(_ROUNDS):
         importer = _Importer(plain, exact, conditions=conditions, facts=facts)
         graph = importer.run(shapes or {})

@@ -61,6 +61,13 @@ class SizeFacts:
 
     def simplified(self, dim: Dim) -> Dim:
         """Return a size in the simplest form that the facts allow."""
+        if not isinstance(dim, SymDim):
+            return dim
+        if dim not in self._simplest:
+            self._simplest[dim] = self._simplified(dim)
+        return self._simplest[dim]
+
+    def _simplified(self, dim: Dim) -> Dim:
         for _ in range(_STEPS):
             if not isinstance(dim, SymDim):
                 break
@@ -71,6 +78,20 @@ class SizeFacts:
                 break
         return dim
 
+    # Sizes stand inside of others, which a model computes again and again: answers are kept.
+
+    @cached_property
+    def _simplest(self) -> dict[Dim, Dim]:
+        return {}
+
+    @cached_property
+    def _judged(self) -> dict[tuple[Dim, int], bool]:
+        return {}
+
+    @cached_property
+    def _values(self) -> dict[tuple[Function, Dim, Dim], Dim]:
+        return {}
+
     def is_size(self, dim: Dim, *, depth: int = _DEPTH) -> bool:
         """Return whether a size is never negative in a run that succeeds.
 
@@ -78,8 +99,12 @@ class SizeFacts:
             dim: the size.
             depth: how deep the operands of maxima and minima are examined case by case.
         """
-        if self._is_size(dim):
-            return True
+        key = dim, depth
+        if key not in self._judged:
+            self._judged[key] = self._is_size(dim) or self._is_size_by_cases(dim, depth)
+        return self._judged[key]
+
+    def _is_size_by_cases(self, dim: Dim, depth: int) -> bool:
         for name, factor in _factors_of(dim) if depth else ():
             atom = atom_of(name)
             if atom is not None and atom.function != "floor":
@@ -98,11 +123,15 @@ class SizeFacts:
         forms = {dim, _without_quotient(dim)}
         if any(map(is_size, forms)):
             return True
-        known = {most - least for least, most in self.bounds}
-        known.update(map(_without_quotient, tuple(known)))
-        if any(is_size(form - size) for form in forms for size in known):
+        if any(is_size(form - size) for form in forms for size in self._naturals):
             return True
         return bool(self._excesses) and is_size(substituted(dim, self._excesses))
+
+    @cached_property
+    def _naturals(self) -> frozenset[Dim]:
+        """Sizes that are never negative, also in the form that has no quotient."""
+        known = {most - least for least, most in self.bounds}
+        return frozenset((*known, *map(_without_quotient, known)))
 
     def is_not_one(self, dim: Dim) -> bool:
         """Return whether a size is never 1 in a run that succeeds."""
@@ -129,6 +158,12 @@ class SizeFacts:
         return TensorType(type_.dtype, tuple(map(self.simplified, type_.shape)))
 
     def _applied(self, function: Function, left: Dim, right: Dim) -> Dim:
+        key = function, left, right
+        if key not in self._values:
+            self._values[key] = self._value(function, left, right)
+        return self._values[key]
+
+    def _value(self, function: Function, left: Dim, right: Dim) -> Dim:
         if function == "broadcast":
             return next(filter(self.is_not_one, (left, right)), applied(function, left, right))
         if function != "floor":
