@@ -35,6 +35,7 @@ from eqsat_opt.rules.library import (
 )
 from eqsat_opt.rules.rule import Numerics, Phase, Rule, directed
 from eqsat_opt.rules.rulebooks import installed_rulebooks
+from eqsat_opt.rules.worth import explored
 
 __all__ = [
     "Standing",
@@ -131,7 +132,7 @@ def excluded_rules() -> dict[str, str]:
 
 def _certified() -> list[Rule]:
     excluded = excluded_rules()
-    return [one.rule for name, one in standings().items() if name not in excluded]
+    return [explored(one.rule) for name, one in standings().items() if name not in excluded]
 
 
 def default_rules(numerics: Numerics = Numerics.REASSOCIATE) -> list[Rule]:
@@ -174,7 +175,7 @@ def _selected(name: str, numerics: Numerics) -> list[Rule]:
         one = standings()[name]
         if one.obstacle:
             admit([one.rule])
-        return [one.rule]
+        return [explored(one.rule)]
     rules = read_users_rules(name)
     try:
         note = admit(rules, certificates_beside(path) if path else None)

@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 FAMILIES = (
-    "elementwise", "matmul", "conv", "concat", "pool", "lrn", "transpose", "reshape", "reduction",
-    "softmax", "layernorm", "folding", "affine", "activation", "normalisation", "attention",
-    "equations",
+    "elementwise", "matmul", "conv", "form", "concat", "pool", "lrn", "transpose", "reshape",
+    "reduction", "softmax", "layernorm", "folding", "affine", "activation", "normalisation",
+    "attention", "equations",
 )  # fmt: skip
 """Modules of eqsat_opt.rules.books, one per family."""
 BOOKS = "eqsat_opt.rules.books"
