@@ -20,6 +20,7 @@ from eqsat_opt.approximation.sites import LEAST_OPSET
 from eqsat_opt.approximation.survey import Survey, survey_of
 from eqsat_opt.common.deadline import Deadline, OutOfTime
 from eqsat_opt.common.faults import Faults
+from eqsat_opt.common.text import counted
 from eqsat_opt.errors import EqsatError, ExtractionError, OptionError
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
@@ -342,7 +343,7 @@ def _judged(facts: Approximated, found: Approximation, races: Sequence[RaceResul
     if all(map(_wins, races)):
         return _Made(replace(facts, won=True), found.model, tuple(races))
     why = (
-        f"{len(facts.sites)} products within the bound took "
+        f"{counted(len(facts.sites), 'product')} within the bound took "
         f"{1 / facts.speedup:.3f} of the original's time, which does not beat the result in floats "
         f"({1 / facts.floats_speedup:.3f}) beyond noise"
     )
