@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,6 +13,7 @@ import typer
 
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.session import check_writable, output_console, write_json
+from eqsat_opt.errors import EqsatError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["try_rules"]
 
+_WATCH_S = 0.2
 _MOST_PLACES = 5
 """Most places of a rule that a terminal shows."""
 
@@ -41,10 +45,41 @@ def try_rules(
     budget: Annotated[
         float, typer.Option("--budget", metavar="SECONDS", help="Seconds for the search.")
     ] = 10.0,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Try again whenever the file changes, until Ctrl-C.")
+    ] = False,
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:
     """Show where the rules of a file apply in a model, where nearly, and what they save."""
+    from eqsat_opt import api
+
+    check_writable(json, (file, *api.files_of(model)))
+    while True:
+        before = _stamp(file)
+        try:
+            _try_once(file, model, search=search, budget=budget, json=json)
+        except EqsatError as error:
+            if not watch:
+                raise
+            output_console(stderr=True).print(f"error: {printable(str(error))}", soft_wrap=True)
+        if not watch:
+            return
+        while _stamp(file) == before:
+            time.sleep(_WATCH_S)
+        output_console().print()
+
+
+def _stamp(file: str) -> tuple[int, int] | None:
+    """Return what changes when a file is written; ``None`` while an editor replaces it."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _try_once(file: str, model: str, *, search: bool, budget: float, json: str | None) -> None:
     from eqsat_opt import api
     from eqsat_opt.ir.onnx.files.load import load_model
     from eqsat_opt.ir.onnx.importer import import_model
@@ -53,7 +88,6 @@ def try_rules(
     from eqsat_opt.rules.library import read_users_rules
     from eqsat_opt.rules.near_misses import near_misses
 
-    check_writable(json, (file, *api.files_of(model)))
     rules = read_users_rules(file)
     graph = normalise(import_model(load_model(api.resolve(model))))
     applied = applications(graph, rules)

@@ -50,6 +50,27 @@ def test_where_a_rule_nearly_applies(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "in a search" not in output
 
 
+def test_a_file_that_is_watched_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(book(tmp_path, 3))
+    writes = iter(["def half(:", path.read_text().replace("== 3", "== 2")])
+
+    def edit(_seconds: float) -> None:
+        if (text := next(writes, None)) is None:
+            raise KeyboardInterrupt
+        path.write_text(text)
+
+    monkeypatch.setattr("eqsat_opt.cli.rules.trial.time.sleep", edit)
+    line = ["rules", "try", str(path), "zoo:weight_chain@tiny", "--no-search", "--watch"]
+    assert main(line) == 1
+    output, errors = capsys.readouterr()
+    assert output.index("nowhere in the model") < output.index("matmul_2 ← matmul_1")
+    assert errors.splitlines()[0].startswith("error: ")
+    assert "is not Python" in errors
+    assert "interrupted" in errors.splitlines()[-1]
+
+
 def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for line in (
         ["rules", "try", str(tmp_path / "none.py"), "zoo:sru@tiny"],
