@@ -91,9 +91,13 @@ _DIFFERING = (
     (re.compile(r"^cpu +here .*", re.MULTILINE), "cpu  here  <processor>"),
     (re.compile(r"(?<=peak memory).*"), "  <size>"),
     (re.compile(r"(?<=profile.sqlite3 \().*(?=\))"), "<size>"),
-    (re.compile(r"\b\d+(?= rules,)|(?<=\b[a-z]{3} \()\d+(?=\))"), "<number>"),
+    (re.compile(r"\b\d+(?= rules,)"), "<number>"),
+    (re.compile(r"(?<=left sides compared).*"), "  <number>"),
+    (re.compile(r"(?<=families  )elementwise \(.*?equations \(\d+\)", re.DOTALL), "<families>"),
+    (re.compile(r"elementwise, matmul, .*?equations\b"), "<families>"),
+    (re.compile(r"(?<=choose from )Abs, .*, Xor"), "<operators>"),
 )
-"""What differs between machines, versions and runs."""
+"""What differs between machines, versions and runs, and grows with the rulebook."""
 
 
 def _prepare(folder: Path) -> None:
