@@ -93,7 +93,7 @@ _DIFFERING = (
     (re.compile(r"(?<=profile.sqlite3 \().*(?=\))"), "<size>"),
     (re.compile(r"\b\d+(?= rules,)"), "<number>"),
     (re.compile(r"(?<=left sides compared).*"), "  <number>"),
-    (re.compile(r"(?<=families  )elementwise \(.*?equations \(\d+\)", re.DOTALL), "<families>"),
+    (re.compile(r"(?<=families )\s*elementwise \(.*?equations \(\d+\)", re.DOTALL), " <families>"),
     (re.compile(r"elementwise, matmul, .*?equations\b"), "<families>"),
     (re.compile(r"(?<=choose from )Abs, .*, Xor"), "<operators>"),
 )
