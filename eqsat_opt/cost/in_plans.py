@@ -104,17 +104,25 @@ class PlanPricer:
 
     def price(self, offer: Offer) -> Quote:
         """Return the price of an offer, or a lower bound on it if there is no measurement."""
+        return self._quoted(offer, self._pricer.price)
+
+    def expect(self, offer: Offer) -> Quote:
+        """Return the price of an offer, or the expected one where measuring could correct it."""
+        ask = self._pricer.expect if _is_priced_alone(offer) else self._pricer.price
+        return self._quoted(offer, ask)
+
+    def _quoted(self, offer: Offer, ask: Callable[[Offer], Quote]) -> Quote:
         if not offer.kernel.steps:
             return Quote(dict.fromkeys(self.metrics, 0.0), "bound")
-        quote = self._pricer.price(_plain(offer))
-        if not quote.is_bound:
+        quote = ask(_plain(offer))
+        if quote.is_settled:
             return quote
         least_us = quote.time_us
         if offer.backend == NUMPY.launched_name:
             least_us += _NUMPY_US * len(offer.kernel.steps)
         elif offer.backend == GENERATED.launched_name and _is_priced_alone(offer):
             least_us = max(least_us + _CALL_US, self._inner_us(offer))
-        return Quote({**quote.metrics, TIME: least_us}, "bound")
+        return Quote({**quote.metrics, TIME: least_us}, quote.source)
 
     def _inner_us(self, offer: Offer) -> float:
         """Return the longest measured time of an operator of a kernel by itself, or 0, µs.

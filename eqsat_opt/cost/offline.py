@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.metrics import ENERGY
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.runtime.backends.protocol import Backend, Offer
@@ -75,6 +77,14 @@ class OfflinePricer:
 
     def recall(self, offers: Iterable[Offer]) -> None:
         """Do nothing: all prices are in memory."""
+
+    @abstractmethod
+    def price(self, offer: Offer) -> Quote:
+        """Return the price of an offer, or a lower bound on it if no more is known."""
+
+    def expect(self, offer: Offer) -> Quote:
+        """Return the price of an offer: no measurement will correct it."""
+        return self.price(offer)
 
     def is_known(self, offer: Offer) -> bool:
         """Return true: no price will change."""

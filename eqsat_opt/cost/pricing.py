@@ -1,4 +1,7 @@
-"""Prices of backends' offers: measured if stored or measured on request, else lower bounds."""
+"""Prices of backends' offers: measured if stored or measured on request, else lower bounds.
+
+An unmeasured kernel has an expected price, too, by measured kernels of the kind.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from eqsat_opt.cost.roofline import (
     calibrated,
 )
 from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.cost.trends import Expectation
 from eqsat_opt.errors import EqsatError, StoreError
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.dims import literal
@@ -67,6 +71,7 @@ class Pricer:
         interface: form of the model's inputs and outputs: in the memory of the host, in the order
             of ONNX.
         trouble: a sentence on the trouble with the store; empty if there is none.
+        roofline: the greatest rates of this device, after `calibrate` from its probes.
 
     Raises:
         OptionError: there is no such backend.
@@ -91,8 +96,10 @@ class Pricer:
         self._energy = energy
         self.energy_text = energy_text(energy)
         self._known: dict[ProfileKey, Quote] = {}
+        self._measured: dict[ProfileKey, Offer] = {}
+        self._expectation: tuple[int, Expectation] | None = None
         self._worker: KernelWorker | None = None
-        self._roofline: Roofline = DEFAULT_ROOFLINE
+        self.roofline: Roofline = DEFAULT_ROOFLINE
         self._made_bytes_per_s = _MADE_BYTES_PER_S
         self.n_measured = 0
 
@@ -125,7 +132,8 @@ class Pricer:
         self.measure(probes, deadline=deadline)
         quotes = [self.price(probe) for probe in probes]
         if not any(quote.is_bound for quote in quotes):
-            self._roofline = calibrated(*(max(quote.time_us - LAUNCH_US, 0.05) for quote in quotes))
+            self.roofline = calibrated(*(max(quote.time_us - LAUNCH_US, 0.05) for quote in quotes))
+            self._expectation = None
 
     def recall(self, offers: Iterable[Offer]) -> None:
         """Look up the measurements of offers in the store."""
@@ -133,7 +141,7 @@ class Pricer:
         found = self._stored(lambda store: store.get_many(wanted)) or {}
         for key, measurement in found.items():
             if measurement is not None and self._is_enough(measurement):
-                self._known[key] = self._quoted(wanted[key], measurement)
+                self._settle(key, wanted[key], measurement)
 
     def _stored(self, use: Callable[[ProfileStore], _T]) -> _T | None:
         """Return the result of ``use`` on the store; ``None`` if it is missing or has failed."""
@@ -150,14 +158,38 @@ class Pricer:
         known = self._known.get(self._key(offer))
         return self._bound(offer) if known is None else known
 
+    def expect(self, offer: Offer) -> Quote:
+        """Return the measured price, or the expected one."""
+        known = self._known.get(self._key(offer))
+        if known is not None:
+            return known
+        time_us = self._expected().time_us(offer.backend, offer.kernel, self._bound_us(offer))
+        return self._quote(offer, time_us + LAUNCH_US, "expected")
+
+    def _expected(self) -> Expectation:
+        """Return the expectation by all kernels that were measured, in this run or earlier."""
+        if self._expectation is None or self._expectation[0] != len(self._measured):
+            expectation = Expectation()
+            for key, offer in self._measured.items():
+                time_us = self._known[key].time_us - LAUNCH_US
+                expectation.add(offer.backend, offer.kernel, self._bound_us(offer), time_us)
+            self._expectation = len(self._measured), expectation
+        return self._expectation[1]
+
+    def _settle(self, key: ProfileKey, offer: Offer, measurement: Measurement) -> None:
+        self._known[key] = self._quoted(offer, measurement)
+        self._measured[key] = offer
+
     def _is_enough(self, measurement: Measurement) -> bool:
         """Return whether a stored measurement includes the power, if energy is metered."""
         is_metered = isinstance(self._energy, MeteredEnergy)
         return not is_metered or measurement.power_w is not None or not measurement.n
 
     def _bound(self, offer: Offer) -> Quote:
-        bound_us = self._roofline.bound_us(offer.kernel, offer.implementation.arithmetic)
-        return self._quote(offer, bound_us + LAUNCH_US, "bound")
+        return self._quote(offer, self._bound_us(offer) + LAUNCH_US, "bound")
+
+    def _bound_us(self, offer: Offer) -> float:
+        return self.roofline.bound_us(offer.kernel, offer.implementation.arithmetic)
 
     def _quoted(self, offer: Offer, measurement: Measurement) -> Quote:
         time_us = measurement.time_us + LAUNCH_US
@@ -216,7 +248,7 @@ class Pricer:
             if measurement is None:
                 self._known[key] = self._bound(offer)
             else:
-                self._known[key] = self._quoted(offer, measurement)
+                self._settle(key, offer, measurement)
                 self.n_measured += 1
             if progress is not None:
                 progress(n, len(todo))

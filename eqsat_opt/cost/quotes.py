@@ -14,11 +14,12 @@ from eqsat_opt.runtime.backends.protocol import Backend, Offer
 
 __all__ = ["SOURCES", "AnyPricer", "Quote", "Source"]
 
-Source = Literal["measured", "recorded", "analytic", "bound"]
+Source = Literal["measured", "recorded", "analytic", "expected", "bound"]
 
-SOURCES: tuple[Source, ...] = ("measured", "recorded", "analytic", "bound")
+SOURCES: tuple[Source, ...] = ("measured", "recorded", "analytic", "expected", "bound")
 """Sources of a price: timed on this device, timed on another one and stored, predicted by the model
-of a device profile, or only a lower bound on the true price."""
+of a device profile, expected from measured kernels of the kind, or only a lower bound on the true
+price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Quote:
     def time_us(self) -> float:
         """Time, µs."""
         return self.metrics[TIME]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the price is more than a lower bound or an expectation."""
+        return self.source not in ("expected", "bound")
 
     @property
     def is_bound(self) -> bool:
@@ -87,6 +93,9 @@ class AnyPricer(Protocol):
 
     def price(self, offer: Offer) -> Quote:
         """Return the price of an offer, or a lower bound on it if no more is known."""
+
+    def expect(self, offer: Offer) -> Quote:
+        """Return the price of an offer, or the expected one if no more than a bound is known."""
 
     def is_known(self, offer: Offer) -> bool:
         """Return whether the price is settled for this run, so that measuring cannot change it."""

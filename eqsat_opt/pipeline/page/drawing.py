@@ -27,6 +27,7 @@ _SOURCES: Mapping[Source, str] = {
     "measured": "measured here",
     "recorded": "recorded on the device",
     "analytic": "by the profile of the device",
+    "expected": "expected from measured kernels of the kind",
     "bound": "a lower bound by its operations and bytes",
 }
 """Sources of prices in words."""

@@ -121,8 +121,9 @@ def _prices_text(report: Report) -> str:
         how, all_of_them = f"prices are analytic, by the profile of {report.target}", "of it"
     if not report.kernels_unmeasured:
         return f"{how}; all prices used here are {all_of_them}"
-    bounds, total = map(count_text, (report.kernels_unmeasured, sum(report.prices.values())))
-    return f"{how}; {bounds} of the {total} prices used here are only bounds"
+    count, total = map(count_text, (report.kernels_unmeasured, sum(report.prices.values())))
+    what = "expected from others" if report.prices.get("expected") else "only bounds"
+    return f"{how}; {count} of the {total} prices used here are {what}"
 
 
 def _costs_text(report: Report) -> str:

@@ -4,14 +4,17 @@ Unmeasured kernels are priced at a lower bound, so an answer that is fully measu
 all measured prices, although many kernels were never measured. That holds for every objective that
 does not fall when a price rises, under any limits: sums, critical paths and products, but not for a
 ratio that divides by time.
+
+Bounds are optimistic. So an answer of which kernels remain unmeasured when the time ends is chosen
+again by expected prices, with a margin on kernels that the original does not have; its lower bound
+still rests on the lower bounds of prices.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -20,38 +23,28 @@ from types import MappingProxyType
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.errors import ExtractionError
-from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
+from eqsat_opt.extract import AnyObjective, Extraction
 from eqsat_opt.extract.alternatives import alternatives
 from eqsat_opt.extract.engine import conclude
-from eqsat_opt.extract.extraction import Choice, active_order, broken, measured
-from eqsat_opt.extract.objective import Ratio, without_limits
+from eqsat_opt.extract.extraction import Choice, active_order
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.select.choosing.form_search import form_search
 from eqsat_opt.select.choosing.forms import ConvertedValue, MadeValue, Placed
-from eqsat_opt.select.choosing.priced_problem import PricedProblem, translated
+from eqsat_opt.select.choosing.priced_problem import PricedProblem
 from eqsat_opt.select.choosing.pricing import PricedCandidates
+from eqsat_opt.select.choosing.rounds import PROVEN_GAP, Round, pose, proven, searched
 from eqsat_opt.select.choosing.timing import stream_times
 from eqsat_opt.select.tiling.candidates import Selected, Selection
 
 __all__ = ["ChoiceResult", "choose", "placed", "selected"]
 
-_GAP = 1e-3
-"""Relative gap below which a proof has no meaning for the device: prices are good to some
-percent."""
-
-_MOMENT_S = 1.0
-"""Time for a tighter bound where the gap is small already, s."""
-
 _SEARCH, _MEASURING, _PROOF = 0.4, 0.7, 0.8
 """Shares of the time left: for the search of a round, its kernels, and the last answer's proof."""
 
-_FOREVER_S = 1e6
-
-_ROUND_PATIENCE = 8
-"""Number of neighbourhoods without a gain after which a round ends: the next one has other
-prices."""
-
 _ALTERNATIVES_S = 1.5
+
+_MARGIN = 1.2
+"""Factor on the expected time of a new kernel in an answer that is not measured any more: the best
+of many expectations is likely to be one that errs."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +93,8 @@ class ChoiceResult:
 
     @property
     def unmeasured(self) -> int:
-        """Number of kernels of the answer and of the original that have only a lower bound."""
-        return self.sources.get("bound", 0)
+        """Number of kernels of the answer and of the original that were not measured."""
+        return self.sources.get("bound", 0) + self.sources.get("expected", 0)
 
 
 def placed(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Placed:
@@ -135,21 +128,6 @@ def selected(priced: PricedCandidates, problem: PricedProblem, extraction: Extra
             selection.setdefault(one.cls, one.run)
     order = extraction.choice if not problem.value_of else selection
     return {cls: selection[cls] for cls in order}
-
-
-def _offers(
-    priced: PricedCandidates, problem: PricedProblem, extraction: Extraction
-) -> list[Offer]:
-    result = []
-    for node, way in extraction.choice.values():
-        item, conversion = problem.index[node], problem.conversion_number(node)
-        if conversion is not None:
-            offers = priced.conversions[conversion].offers
-        else:
-            offers = priced.offers[item] if item >= 0 else ()
-        if offers:
-            result.append(offers[problem.offer_number(node, way)])
-    return result
 
 
 def choose(
@@ -194,58 +172,52 @@ def choose(
     measure = measure and any(map(objective.uses, pricer.metrics))
     deadline = deadline or Deadline.never()
     pricer.recall(priced.all_offers)
-    fine = min(_GAP, gap)
+    fine = min(PROVEN_GAP, gap)
     done, measuring_s = 0, 0.0
+    posed = partial(pose, own, priced, pricer, objective, seed=seed, told=told)
 
     def goes_on(wanted: Sequence[Offer]) -> bool:
         return measure and bool(wanted) and done < rounds and not deadline.expired
 
     known: tuple[Choice, PricedProblem] | None = None
     while True:
-        quoted = partial(
-            PricedCandidates.problem,
-            price=pricer.price,
-            given=pricer.metrics,
-            settled=not isinstance(objective, Ratio),
-        )
-        plain, full = quoted(own), quoted(priced)
-        base = quoted(priced, only=priced.is_original)
-        tile = partial(_tiled, objective=objective, deadline=deadline.share(_SEARCH), seed=seed)
-        (original, breaks), (start, _) = tile(plain.problem, told=told), tile(base.problem)
-        unchanged = translated(start.choice, base, full)
-        assert unchanged is not None, "what may be chosen for the original is there for the result"
-        rank = partial(_rank, full.problem, objective)
+        round_ = posed(pricer.price, deadline=deadline.share(_SEARCH))
         # The next search starts from the last answer, under the current prices.
-        before = known and translated(*known, full)
-        incumbent = min(filter(None, (before, unchanged)), key=rank)
+        incumbent = round_.incumbent(known)
         if deadline.expired:
-            if rank(incumbent)[0]:
-                raise ExtractionError(_none_in_time(breaks))
-            best = conclude(
-                full.problem, objective, choice=incumbent, lower_bound=0.0, open_status="greedy"
-            )
+            best = round_.unsearched(incumbent)
             break
-        solve: Callable[..., Extraction]
-        if priced.conversions and not isinstance(objective, Ratio):
-            solve = partial(form_search(priced, full, quoted, objective, seed=seed), gap=fine)
-        else:
-            solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
-        best = _searched(
-            solve, incumbent, objective=objective, deadline=deadline.share(_SEARCH), breaks=breaks
+        solve = partial(round_.solve, gap=fine)
+        best = searched(
+            solve,
+            incumbent,
+            objective=objective,
+            deadline=deadline.share(_SEARCH),
+            breaks=round_.breaks,
         )
-        wanted = _unmeasured(pricer, _offers(priced, full, best), _offers(own, plain, original))
-        if not goes_on(wanted) and best.gap > fine:
-            # Only the last answer is worth a proof; a better one may need kernels that are not
-            # measured yet.
-            best = _proven(solve, best, deadline.share(_PROOF), gap)
-            wanted = _unmeasured(pricer, _offers(priced, full, best))
+        wanted = _unmeasured(pricer, round_.offers(best), round_.original_offers)
         if not goes_on(wanted):
-            break
-        known = best.choice, full
+            if best.gap > fine:
+                # Only the last answer is worth a proof; a better one may need kernels that are not
+                # measured yet.
+                share = deadline.share(_SEARCH if measure and wanted else _PROOF)
+                best = proven(solve, best, share, gap)
+                wanted = _unmeasured(pricer, round_.offers(best))
+            if not goes_on(wanted):
+                break
+        known = best.choice, round_.full
         done += 1
         measuring_s += _measure(
-            pricer, wanted, done=done, deadline=deadline.share(_MEASURING), progress=progress
+            pricer,
+            wanted,
+            done=done,
+            deadline=deadline.share(_MEASURING),
+            progress=progress,
         )
+    if measure and _unmeasured(pricer, round_.offers(best)):
+        price = _with_margin(pricer, frozenset(own.all_offers))
+        round_, best = _expected(partial(posed, price), round_, best, deadline, objective)
+    full, plain, original = round_.full, round_.plain, round_.original
     others = alternatives(
         full.problem,
         objective,
@@ -255,9 +227,9 @@ def choose(
         seed=seed,
     )
     prices = {
-        offer: pricer.price(offer) for offer in dict.fromkeys((*priced.all_offers, *own.all_offers))
+        offer: round_.price(offer) for offer in dict.fromkeys((*priced.all_offers, *own.all_offers))
     }
-    answer = {*_offers(priced, full, best), *_offers(own, plain, original)}
+    used = {*round_.offers(best), *round_.original_offers}
 
     def metrics(problem: PricedProblem, one: Extraction) -> Mapping[str, float]:
         if streams == 1:
@@ -273,12 +245,12 @@ def choose(
         original_placed=placed(own, plain, original),
         extraction=best,
         original_cost=original.cost,
-        original_breaks=breaks,
+        original_breaks=round_.breaks,
         metrics=metrics(full, best),
         original_metrics=metrics(plain, original),
         alternative_metrics=tuple(metrics(full, other) for other in others),
         rounds=done,
-        sources=Counter(prices[offer].source for offer in answer),
+        sources=Counter(prices[offer].source for offer in used),
         measuring_s=measuring_s,
         priced=priced,
         own=own,
@@ -287,140 +259,61 @@ def choose(
     )
 
 
-def _tiled(
-    problem: Problem,
-    objective: AnyObjective,
+def _with_margin(pricer: AnyPricer, own: Collection[Offer]) -> Callable[[Offer], Quote]:
+    """Return expected prices, with a margin on kernels that the original does not have."""
+
+    def price(offer: Offer) -> Quote:
+        quote = pricer.expect(offer)
+        if quote.source != "expected" or offer in own:
+            return quote
+        return replace(quote, metrics={k: _MARGIN * v for k, v in quote.metrics.items()})
+
+    return price
+
+
+def _expected(
+    pose: Callable[..., Round],
+    bounded: Round,
+    best: Extraction,
     deadline: Deadline,
-    seed: int,
-    told: Mapping[str, float] = MappingProxyType({}),
-) -> tuple[Extraction, str]:
-    """Return the original with the best kernels, and a sentence about a limit that it breaks.
-
-    The sentence is empty if no limit is broken. One is broken only if no tiling that keeps all
-    limits was found.
-
-    Raises:
-        ExtractionError: there is no way to tile it, or the objective divides by 0.
-    """
-    free = without_limits(objective)
-    limit_s = _seconds(deadline)
-    found = extract(problem, free, method="local", time_limit_s=limit_s, seed=seed)
-    if found.status == "infeasible":
-        if isinstance(objective, Ratio):
-            raise ExtractionError(
-                "the objective divides by 0 on this model; minimise what is above the / alone, or "
-                "divide by another metric"
-            )
-        raise ExtractionError("the original graph has no kernels; please report this model")
-    if told:
-        metrics = {**found.metrics, **told}
-        found = replace(found, metrics=metrics, cost=objective.value(metrics))
-    if not objective.is_limited:
-        return found, ""
-    metrics = {**measured(problem, objective, found.choice), **told}
-    breaks = broken(problem, objective, found.choice, metrics) or ""
-    if breaks:
-        with suppress(ExtractionError):
-            within = extract(problem, objective, time_limit_s=limit_s, seed=seed)
-            if within.status != "infeasible" and not objective.broken_limit(
-                {**within.metrics, **told}
-            ):
-                return within, ""
-    return replace(found, metrics=metrics), breaks
-
-
-def _searched(
-    solve: Callable[..., Extraction],
-    known: Choice,
     objective: AnyObjective,
-    deadline: Deadline,
-    breaks: str,
-) -> Extraction:
-    """Run the search of a round, from a known solution.
+) -> tuple[Round, Extraction]:
+    """Choose again by expected prices, and keep the lower bound.
 
     Args:
-        solve: the extraction, which still needs a start and limits.
-        known: the solution to start from; it may break a limit.
-        objective: the objective, for its limits.
-        deadline: deadline of the search.
-        breaks: a sentence about a limit that the original breaks.
-
-    Raises:
-        ExtractionError: no graph keeps the limits, or none was found in time.
+        pose: poses the problems under expected prices.
+        bounded: the last round under lower bounds of prices.
+        best: its answer.
+        deadline: deadline of the choice; without time left, the better of the last answer and the
+            original is chosen.
+        objective: what to minimise. Where expected prices keep no limit, the last answer stays.
     """
+    share = deadline.share(_SEARCH)
     try:
-        found = solve(
-            incumbent=known,
-            method="lns",
-            patience=_ROUND_PATIENCE,
-            time_limit_s=_seconds(deadline),
-        )
+        round_ = pose(deadline=share)
+        incumbent = round_.incumbent((best.choice, bounded.full))
+        if deadline.expired:
+            found = round_.unsearched(incumbent)
+        else:
+            found = searched(
+                round_.solve, incumbent, objective=objective, deadline=share, breaks=round_.breaks
+            )
     except ExtractionError:
-        if not objective.is_limited:
-            raise
-        # Neighbourhoods need a solution to start from; without one the solver has to find it.
-        try:
-            found = solve(incumbent=known, time_limit_s=_seconds(deadline))
-        except ExtractionError as error:
-            raise ExtractionError(_none_in_time(breaks)) from error
-    if found.status == "infeasible":
-        raise ExtractionError(
-            f"no graph in the e-graph keeps the limits{_of_original(breaks)}; loosen them, or "
-            "allow more rules or e-nodes"
-        )
-    return found
-
-
-def _none_in_time(breaks: str) -> str:
-    return (
-        f"no graph within the limits was found in time{_of_original(breaks)}; loosen them, or "
-        "allow more time with --budget"
+        return bounded, best
+    answer = conclude(
+        round_.full.problem,
+        objective,
+        choice=found.choice,
+        lower_bound=best.lower_bound,
+        open_status="feasible",
     )
-
-
-def _of_original(breaks: str) -> str:
-    return f" (of the original, {breaks})" if breaks else ""
-
-
-def _proven(
-    solve: Callable[..., Extraction], best: Extraction, deadline: Deadline, gap: float
-) -> Extraction:
-    """Return ``best`` or a better solution, with a tighter bound.
-
-    The bound becomes as tight as a race can distinguish, and tighter if that is quick.
-
-    Args:
-        solve: the extraction, which still needs a start and limits.
-        best: the known solution.
-        deadline: deadline of the search for a bound.
-        gap: relative gap below which only a moment is spent.
-    """
-    if best.gap > gap:
-        best = solve(incumbent=best.choice, gap=gap, time_limit_s=_seconds(deadline))
-    if _GAP < best.gap <= gap:
-        moment_s = min(_MOMENT_S, deadline.left_s)
-        nearer = solve(incumbent=best.choice, time_limit_s=moment_s)
-        if nearer.gap < best.gap:
-            return nearer
-    return best
-
-
-def _seconds(deadline: Deadline) -> float:
-    """Return the time left as a finite number of seconds."""
-    return min(deadline.left_s, _FOREVER_S)
+    return round_, replace(answer, stages_s=best.stages_s)
 
 
 def _unmeasured(pricer: AnyPricer, *answers: Sequence[Offer]) -> list[Offer]:
     """Return the offers in the answers that have only a bound, each once."""
     offers = dict.fromkeys(chain.from_iterable(answers))
     return [offer for offer in offers if not pricer.is_known(offer)]
-
-
-def _rank(problem: Problem, objective: AnyObjective, choice: Choice) -> tuple[bool, float]:
-    """Return whether a choice breaks a limit at the prices of ``problem``, and its objective."""
-    metrics = measured(problem, objective, choice)
-    is_broken = broken(problem, objective, choice, metrics) is not None
-    return is_broken, objective.value(metrics)
 
 
 def _measure(
