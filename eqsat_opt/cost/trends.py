@@ -64,11 +64,11 @@ def kind_of(kernel: Kernel) -> str:
     step = next((one for one in kernel.steps if _is_contraction(one)), None)
     if step is None:
         return kernel.steps[0].op if kernel.steps else ""
-    if step.op != "Conv":
+    if "spatial" not in get_op(step.op).traits:
         return step.op
     types = kernel.types
     weight = [literal(size) for size in types[step.operands[1]].shape]
-    kinds = ["Conv"]
+    kinds = [step.op]
     if dict(step.attrs)["group"] != 1:
         kinds.append("depthwise" if weight[1] == 1 else "grouped")
     elif math.prod(weight[2:]) == 1:

@@ -216,7 +216,9 @@ def choose(
         )
     if measure and _unmeasured(pricer, round_.offers(best)):
         price = _with_margin(pricer, frozenset(own.all_offers))
-        round_, best = _expected(partial(posed, price), round_, best, deadline, objective)
+        round_, best = _expected(
+            partial(posed, price), bounded=round_, best=best, deadline=deadline, objective=objective
+        )
     full, plain, original = round_.full, round_.plain, round_.original
     others = alternatives(
         full.problem,
