@@ -13,6 +13,7 @@ __all__ = ["OPERATORS", "axis_name", "plain_kernel", "plain_operator", "plain_si
 OPERATORS: Mapping[str, str] = {
     "Center": "Sub of the mean",
     "Clamp": "Clip",
+    "Continued": "Pad",
     "Fill": "ConstantOfShape",
     "IdentityKernel": "identity weights",
     "MaskedAttention": "Attention with a mask",

@@ -335,6 +335,7 @@ def test_a_slice_with_bounds_does_not() -> None:
 
 UNSOLVED = {
     "conv/take-groups", "equations/conv-split-groups", "folding/pairs-of-groups",
+    "form/add-before-reshape-4d", "form/mul-before-reshape-4d",
     "reshape/transpose-of-ones-2d", "reshape/transpose-of-ones-3d", "reshape/transpose-of-ones-4d",
 }  # fmt: skip
 """Rules with conditions on products of extents, which no drawn number meets."""
