@@ -187,7 +187,7 @@ HELD: dict[str, dict[str, str]] = {
     "operators of Python, literals and forms of the rule language, and their names in ONNX": {
         "rules/forms.py": "AveragePool MaxPool ReduceMean",
         "ir/graph/plain_names.py":
-            "Center Clamp Clip Fill IdentityKernel MaskedAttention Repeat RmsN Rsqrt Scalar Scale "
+            "Center Clamp Continued Clip Fill IdentityKernel MaskedAttention Repeat RmsN Rsqrt Scalar Scale "
             "Shift Slice Square StridedSlice",
         "rules/glossary.py": "MaskedAttention",
         "rules/patterns.py": "Scalar",
