@@ -187,8 +187,8 @@ HELD: dict[str, dict[str, str]] = {
     "operators of Python, literals and forms of the rule language, and their names in ONNX": {
         "rules/forms.py": "AveragePool MaxPool ReduceMean",
         "ir/graph/plain_names.py":
-            "Center Clamp Continued Clip Fill IdentityKernel MaskedAttention Repeat RmsN Rsqrt Scalar Scale "
-            "Shift Slice Square StridedSlice",
+            "Center Clamp Clip Continued Fill IdentityKernel MaskedAttention Pad Repeat RmsN Rsqrt "
+            "Scalar Scale Shift Slice Square StridedSlice",
         "rules/glossary.py": "MaskedAttention",
         "rules/patterns.py": "Scalar",
         "rules/term.py": "Add Div MatMul Mul Sub",
