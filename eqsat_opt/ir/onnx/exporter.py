@@ -12,6 +12,7 @@ import eqsat_opt.ir.onnx.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.graph.outputs import joined
+from eqsat_opt.ir.onnx.columns import with_numbers_beside_columns
 from eqsat_opt.ir.onnx.export_context import RULES_KEY, SOURCES_KEY, ExportContext, copy_of
 from eqsat_opt.ir.onnx.files.load import FREE_INITIALIZERS, ModelSource
 from eqsat_opt.ir.onnx.files.map_types import restore_types
@@ -55,7 +56,7 @@ def export_model(graph: Graph, opset: int = DEFAULT_OPSET) -> onnx_ir.Model:
     Raises:
         ModelError: the opset of the model cannot express an operator.
     """
-    return _Exporter(graph, opset).run()
+    return _Exporter(with_numbers_beside_columns(graph), opset).run()
 
 
 def model_proto(model: onnx_ir.Model) -> onnx.ModelProto:

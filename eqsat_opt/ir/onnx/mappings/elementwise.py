@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat_opt.ir.graph.graph import Node
+from eqsat_opt.ir.onnx.columns import axes_beside
 from eqsat_opt.ir.onnx.export_context import ExportContext
 from eqsat_opt.ir.onnx.import_context import ImportContext
 from eqsat_opt.ir.onnx.mapping import (
@@ -25,8 +26,15 @@ from eqsat_opt.ir.values.types import DTYPE_CODES, FLOATS, INTEGERS, numpy_dtype
 __all__: list[str] = []
 
 
-def _scalar(context: ExportContext, like: str, value: float) -> str:
+def _bound(context: ExportContext, like: str, value: float) -> str:
     return context.constant(np.asarray(value, dtype=numpy_dtype(context.type(like).dtype)))
+
+
+def _scalar(context: ExportContext, like: str, value: float) -> str:
+    """Return a number that broadcasts beside a value."""
+    type_ = context.type(like)
+    array = np.full(axes_beside(type_), value, numpy_dtype(type_.dtype))
+    return context.constant(array)
 
 
 @writes("Gelu")
@@ -222,7 +230,7 @@ def _write_clip(node: Node, context: ExportContext) -> None:
         return
     operands = [x]
     for bound, default in zip(bounds, absent, strict=True):
-        operands.append("" if bound == default else _scalar(context, x, bound))
+        operands.append("" if bound == default else _bound(context, x, bound))
     while not operands[-1]:
         operands.pop()
     context.op("Clip", operands, node.output)
