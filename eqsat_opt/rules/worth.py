@@ -1,4 +1,4 @@
-"""Where a rule of the book is explored, although it holds elsewhere as well.
+"""Conditions under which a rule of the book is explored, although it holds elsewhere as well.
 
 The conditions of a rule are those of its truth. Conditions of its use are no part of the equation:
 the verifier judges the rule without them, at instances that are small.
@@ -43,4 +43,5 @@ _WORTH: Mapping[str, tuple[Condition, ...]] = {
 
 def explored(rule: Rule) -> Rule:
     """Return a rule of the book as it is explored: where it may pay."""
-    return replace(rule, when=(*rule.when, *_WORTH.get(rule.name, ())))
+    worth = _WORTH.get(rule.name)
+    return rule if worth is None else replace(rule, when=(*rule.when, *worth))
