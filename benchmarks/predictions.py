@@ -205,7 +205,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", help="store of `kernels`; the user's by default")
     parser.add_argument("--table", help="file of the fitted table")
     args = parser.parse_args(arguments)
-    (kernels if args.what == "kernels" else cold)(args.models, args)
+    try:
+        (kernels if args.what == "kernels" else cold)(args.models, args)
+    except EqsatError as error:
+        parser.exit(1, f"error: {error}\n")
     return 0
 
 

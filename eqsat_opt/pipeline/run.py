@@ -194,10 +194,8 @@ def run_request(
                 raise
             raise PlanError(f"{error}; {report.output} is written, {request.plan} not") from error
         report, plan = planned or (report, None)
-    # A hint compares predicted costs of floats.
-    if (
-        not faults.found and request.calibration is None
-    ):  # an internal error would repeat in a search for a hint
+    # An internal error would repeat in a search for a hint, which compares costs of floats.
+    if not faults.found and request.calibration is None:
         hints = faults.contain(
             "report",
             partial(_hints, report, outcome, request),

@@ -238,7 +238,7 @@ def _no_offer(survey: Survey) -> str:
     if survey.n_late:
         return _LATE
     if not survey.n_sites:
-        return "the model has no product with a constant matrix in float32"
+        return "the model has no product with a large constant matrix in float32"
     return f"no product is faster in low precision on this processor{_without_vnni()}"
 
 

@@ -111,7 +111,7 @@ def test_a_race_decides(is_faster: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ({"max_error": 0.0}, _proto(), "none: an error of 0 is allowed, which only floats keep"),
         ({"max_error": 1e-6}, _proto(), "none: no choice keeps an error of 1.0e-06"),
-        ({}, _proto("Add"), "none: the model has no product with a constant matrix"),
+        ({}, _proto("Add"), "none: the model has no product with a large constant matrix"),
         ({}, _proto(opset=10), "none: operator set 10 has no 8-bit products"),
         ({}, _proto(weights=np.nan), "output 'y' is NaN on calibration data"),
         ({"budget_s": 1e-9}, _proto(), "there was no time"),
