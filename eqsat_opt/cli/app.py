@@ -38,6 +38,7 @@ _COMMANDS = {
     "inspect": "models.inspect:inspect_model",
     "diff": "models.diff:diff_models",
     "reduce": "models.reduce:reduce_model",
+    "train-graph": "models.training:write_training_graph",
     "compare": "compare.compare:compare_methods",
     "extract": "extract.extract:extract_egraphs",
     "run": "run:run_plan",

@@ -46,6 +46,7 @@ __all__ = [
     "Verbose",
     "keep_inputs",
     "make_options",
+    "parse_fixed",
     "parse_shapes",
     "require_file",
     "show_help",
@@ -301,7 +302,7 @@ def make_options(context: typer.Context) -> Options:
     for negated, name in (("no_measure", "measure"), ("no_race", "race")):
         given.setdefault(name, False if given.get(negated) else None)
     given["shapes"] = parse_shapes(given.pop("input_shape", None) or ())
-    given["fixed"] = _parse_fixed(given.pop("fix_shape", None) or ())
+    given["fixed"] = parse_fixed(given.pop("fix_shape", None) or ())
     given["inputs"] = parse_inputs(given.pop("input_", None) or ())
     for name in ("backends", "runtimes"):
         if given.get(name) is not None:
@@ -309,7 +310,7 @@ def make_options(context: typer.Context) -> Options:
     return Options(**{one.name: given[one.name] for one in fields(Options) if one.name in given})
 
 
-def _parse_fixed(texts: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
+def parse_fixed(texts: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
     """Parse the values of `--fix-shape`, in which each name may occur once.
 
     Raises:

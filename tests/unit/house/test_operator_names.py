@@ -16,7 +16,7 @@ import eqsat_opt
 from eqsat_opt.ir.ops import OPS
 
 PACKAGE = Path(eqsat_opt.__file__).parent
-ROOMS = ("ir/ops/", "rules/books/", "runtime/")
+ROOMS = ("ir/ops/", "rules/books/", "runtime/", "training/")
 """Where any operator may be named."""
 
 # fmt: off
