@@ -3,8 +3,9 @@
     python -m benchmarks.low_precision front zoo:bert --errors 0.01,0.016 --plot front.svg
 
 `front` prints time and error of: our choice at each bound; onnxruntime's `quantize_dynamic` with
-signed and unsigned weights, per tensor and per channel; and a greedy search, which orders products
-by their sensitivity and computes as many of them in 8 bits as the bound permits (by bisection).
+signed and unsigned weights, per tensor and per channel; `quantize_static` per channel, with 8 and
+7 bits; and greedy searches, which order operators by their sensitivity and compute as many of them
+in 8 bits as the bound permits (by bisection).
 All of them are measured on the same data, and run in turns; times are minima.
 
     python -m benchmarks.low_precision agreement MODEL --calibration FOLDER --errors 0.01
@@ -34,7 +35,6 @@ from rich.table import Table
 
 from eqsat_opt.api import resolve
 from eqsat_opt.approximation.errors import shift_of
-from eqsat_opt.approximation.rewriting import with_choice
 from eqsat_opt.approximation.search import Expected, expected_of, fastest_within
 from eqsat_opt.approximation.survey import Survey, survey_of
 from eqsat_opt.common.deadline import Deadline
@@ -43,15 +43,19 @@ from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.calibration import load_calibration
 from eqsat_opt.runtime.given_inputs import NO_INPUTS
-from eqsat_opt.runtime.source import ModelSource
+from eqsat_opt.runtime.source import Feeds, ModelSource
 from eqsat_opt.runtime.staging import Staging
 
 app = typer.Typer(add_completion=False, help=__doc__)
 console = Console(width=None if sys.stdout.isatty() else 140)
 
 _ROUNDS = 12
-_GREEDY = "uint8 per column"
-"""Implementation of the greedy search: the most exact one of 8 bits that never saturates."""
+_PER_CHANNEL_OPSET = 13
+_GREEDY = {
+    "greedy": ("uint8 per column",),
+    "greedy, static": ("static int8", "static int7", "static"),
+}
+"""Implementations of the greedy searches, of which the most exact one is taken."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class _Subject:
     model: onnx_ir.Model
     staging: Staging
     survey: Survey
+    fitting: Sequence[Feeds]
     correcting: Expected
     held_back: Expected
     options: OrtOptions
@@ -107,8 +112,10 @@ def front(
             found = _best(subject, bound)
             if found is not None:
                 ways["ours", bound] = subject.staging.of(found[0]), found[1]
-            made, count = _greedy(subject, bound)
-            ways["greedy", bound] = subject.staging.of(made), count
+            for way, names in _GREEDY.items():
+                made, count = _greedy(subject, bound, names)
+                if count:
+                    ways[way, bound] = subject.staging.of(made), count
         rows = _measured(subject, ways)
     table = Table(title=model)
     for name in ("way", "bound", "error held back", "ms", "of floats", "products"):
@@ -172,13 +179,17 @@ def _subject(name: str, calibration: str, threads: int, budget_s: float) -> Iter
             deadline=Deadline.after(budget_s), progress=lambda _: None,
         )  # fmt: skip
         console.print(
-            f"{survey.n_sites} products, {len(survey.offers)} gain, {survey.n_late} had no time"
+            f"{survey.n_sites} operators, {len(survey.kernels)} kernels, "
+            f"{survey.n_late} had no time"
         )
-        yield _Subject(model, staging, survey, correcting, held_back=held_back, options=options)
+        yield _Subject(
+            model, staging, survey, sets.fitting, correcting=correcting, held_back=held_back,
+            options=options,
+        )  # fmt: skip
 
 
 def _best(subject: _Subject, bound: float) -> tuple[onnx_ir.Model, int] | None:
-    if not subject.survey.offers:
+    if not subject.survey.kernels:
         return None
     found = fastest_within(
         bound, subject.model, subject.survey, subject.correcting, held_back=subject.held_back,
@@ -188,28 +199,31 @@ def _best(subject: _Subject, bound: float) -> tuple[onnx_ir.Model, int] | None:
     return None if found is None else (found.model, len(found.selection.chosen))
 
 
-def _greedy(subject: _Subject, bound: float) -> tuple[onnx_ir.Model, int]:
-    """Return the model with as many of the least sensitive products as a bound permits."""
-    sensitivities = {
-        offer.site: max(one.squares)
-        for offer in subject.survey.offers
-        for one in offer.options
-        if one.name == _GREEDY
-    }
-    order = sorted(sensitivities, key=sensitivities.__getitem__)
+def _greedy(subject: _Subject, bound: float, names: Sequence[str]) -> tuple[onnx_ir.Model, int]:
+    """Return the model with as many of the least sensitive operators as a bound permits."""
+    found: dict[str, tuple[float, str]] = {}
+    for kernel in subject.survey.kernels:
+        rows = [(max(one.squares), one.name) for one in kernel.options if one.name in names]
+        if rows:
+            found[kernel.makes[0]] = min(rows)
+    order = sorted(found, key=found.__getitem__)
     least, most = 0, len(order)
-    implementation = subject.survey.implementations[_GREEDY]
+
+    def made(count: int) -> onnx_ir.Model:
+        return subject.survey.applied(
+            subject.model, {name: found[name][1] for name in order[:count]}
+        )
+
     while least < most:
         count = (least + most + 1) // 2
-        made = with_choice(subject.model, dict.fromkeys(order[:count], implementation))
-        error = _error(subject.staging.of(made), subject.correcting, subject.options)
+        error = _error(subject.staging.of(made(count)), subject.correcting, subject.options)
         least, most = (count, most) if error <= bound else (least, count - 1)
-    return with_choice(subject.model, dict.fromkeys(order[:least], implementation)), least
+    return made(least), least
 
 
 def _uniform(subject: _Subject) -> _Ways:
-    """Return the models that onnxruntime's own dynamic quantisation makes."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic
+    """Return the models that onnxruntime's own quantisation makes."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
 
     ways: _Ways = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +236,31 @@ def _uniform(subject: _Subject) -> _Ways:
                 count = sum(node.op_type.startswith("MatMulInt") for node in made.graph.node)
                 text = f"quantize_dynamic {kind.name}{' per channel' * per_channel}"
                 ways[text, None] = made, count
+        for reduces in (False, True):
+            # It needs operator set 13 for scales of channels.
+            if subject.model.opset_imports.get("", 0) < _PER_CHANNEL_OPSET:
+                continue
+            quantize_static(
+                source, target, _Reader(subject.fitting), weight_type=QuantType.QInt8,
+                activation_type=QuantType.QUInt8, per_channel=True, reduce_range=reduces,
+            )  # fmt: skip
+            made = onnx.load(target)
+            rounded = {node.output[0] for node in made.graph.node if node.op_type.startswith("Deq")}
+            count = sum(
+                bool(node.input) and set(node.input[:2]) <= rounded for node in made.graph.node
+            )
+            ways[f"quantize_static{' 7 bits' * reduces}", None] = made, count
     return ways
+
+
+class _Reader:
+    """Calibration data in the form that onnxruntime reads."""
+
+    def __init__(self, feeds: Sequence[Feeds]) -> None:
+        self._left = iter(feeds)
+
+    def get_next(self) -> Feeds | None:
+        return next(self._left, None)
 
 
 def _error(model: ModelSource, expected: Expected, options: OrtOptions) -> float:
@@ -265,9 +303,10 @@ def _plot(title: str, rows: Sequence[Row], path: str) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 4))
-    for way, mark in (("ours", "o-"), ("greedy", "s--")):
+    for way, mark in zip(("ours", *_GREEDY), ("o-", "s--", "^--"), strict=True):
         points = sorted((one.error, one.ratio) for one in rows if one.way == way)
-        axes.plot(*zip(*points, strict=True), mark, label=way)
+        if points:
+            axes.plot(*zip(*points, strict=True), mark, label=way)
     for row in rows:
         if row.way.startswith("quantize"):
             axes.plot([row.error], [row.ratio], "x", label=row.way)

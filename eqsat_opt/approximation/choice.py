@@ -1,59 +1,71 @@
 """The choice among implementations as an extraction problem, which is solved with a bound.
 
-Classes are sites and the integers of their rows, which several sites share. The objective is time;
-the squared error of each output is a metric with a limit.
+A class is a value in one of its forms: floats, integers in the range of the run, integers in a
+range that calibration fixed. Kernels and conversions are the nodes. The objective is time; the
+squared error of each output is a metric with a limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.extract.problem import ProblemBuilder
 
-__all__ = ["Offer", "Option", "Selection", "select_within"]
+__all__ = ["EXACT", "Form", "Kernel", "Option", "Selection", "floats_us", "select_within"]
 
 _TIME = "time"
 
-_FLOATS = ""
-"""Name of the product in floats among the implementations of a site."""
+EXACT = ""
+"""Name of the option of a kernel that computes in floats, or converts."""
+
+
+class Form(Enum):
+    """The form in which a value is held."""
+
+    FLOATS = "floats"
+    RUN_RANGE = "integers in the range of the run"
+    STATIC_RANGE = "integers in a range fixed by calibration"
+
+
+Held = tuple[str, Form]
+"""A value by name, and its form."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One implementation of a site.
+    """One implementation of a kernel.
 
     Attributes:
-        name: name of the implementation.
-        time_us: its time, without the conversion of rows.
-        reads_integers: whether it needs that conversion.
+        name: name of the implementation; ``EXACT`` for floats and conversions.
+        time_us: its time.
         squares: mean squared error that it causes at each output, as a share of the squared
-            maximum.
+            maximum; empty where there is none.
     """
 
     name: str
     time_us: float
-    reads_integers: bool
-    squares: tuple[float, ...]
+    squares: tuple[float, ...] = ()
+
+    def square(self, output: int) -> float:
+        """Return the squared error at an output."""
+        return self.squares[output] if self.squares else 0.0
 
 
 @dataclass(frozen=True)
-class Offer:
-    """The implementations of a site.
+class Kernel:
+    """A way from some values to another one.
 
     Attributes:
-        site: name of the site.
-        rows: name of the value that it reads.
-        floats_us: time of the product in floats.
-        conversion_us: time of the conversion of the rows.
-        options: the implementations in low precision.
+        makes: the value that it makes.
+        reads: the values that it reads.
+        options: its implementations, one at least.
     """
 
-    site: str
-    rows: str
-    floats_us: float
-    conversion_us: float
+    makes: Held
+    reads: tuple[Held, ...]
     options: tuple[Option, ...]
 
 
@@ -62,8 +74,8 @@ class Selection:
     """The optimum.
 
     Attributes:
-        chosen: name of a site to the name of its implementation; the others compute in floats.
-        time_us: predicted time of all sites.
+        chosen: name of a value to the implementation that makes it; the others are made in floats.
+        time_us: predicted time of all kernels.
         bound_us: proven lower bound on that time.
         squares: predicted squared error of each output, before any correction.
     """
@@ -74,13 +86,34 @@ class Selection:
     squares: tuple[float, ...]
 
 
+def floats_us(kernels: Iterable[Kernel]) -> float:
+    """Return the time of all kernels in floats."""
+    return sum(
+        one.time_us
+        for kernel in kernels
+        if kernel.makes[1] is Form.FLOATS and all(form is Form.FLOATS for _, form in kernel.reads)
+        for one in kernel.options
+        if one.name == EXACT
+    )
+
+
+def _is_in_floats(kernel: Kernel) -> bool:
+    return all(form is Form.FLOATS for _, form in (kernel.makes, *kernel.reads))
+
+
 def select_within(
-    offers: Sequence[Offer], limits: Sequence[float], *, time_limit_s: float, seed: int = 0
+    kernels: Sequence[Kernel],
+    needed: Iterable[str],
+    limits: Sequence[float],
+    *,
+    time_limit_s: float,
+    seed: int = 0,
 ) -> Selection:
     """Choose the implementations of least time that keep all limits.
 
     Args:
-        offers: the sites, one at least.
+        kernels: the kernels; a value that none of them makes is there in floats.
+        needed: names of values that are needed in floats, one at least.
         limits: largest squared error of each output; an output whose limit is infinite has none.
         time_limit_s: seconds for the proof.
         seed: seed of the search.
@@ -94,59 +127,53 @@ def select_within(
     names = [f"error{number}" for number in bounded]
     builder = ProblemBuilder((_TIME, *names))
     nothing = (0.0,) * len(names)
-    integers: dict[str, int] = {}
-    sites: dict[int, Offer] = {}
-    implementations: dict[tuple[int, int], str] = {}
+    classes: dict[Held, int] = {}
+    options: dict[tuple[int, int], tuple[Kernel, Option]] = {}
     incumbent: dict[int, tuple[int, int]] = {}
-    for offer in offers:
-        site = builder.add_class()
-        sites[site] = offer
-        node = builder.add_node(site, (), [(offer.floats_us, *nothing)])
-        implementations[node, 0] = _FLOATS
-        incumbent[site] = (node, 0)
-        for reads in (False, True):
-            rows = [
-                one
-                for one in offer.options
-                if one.reads_integers is reads
-                and not any(one.squares[number] > 0 for number in barred)
-                and all(one.squares[number] <= limits[number] for number in bounded)
-            ]
-            if not rows:
-                continue
-            children: tuple[int, ...] = ()
-            if reads:
-                if offer.rows not in integers:
-                    integers[offer.rows] = builder.add_class()
-                    builder.add_node(integers[offer.rows], (), [(offer.conversion_us, *nothing)])
-                children = (integers[offer.rows],)
-            costs = [
-                (one.time_us, *(one.squares[number] / limits[number] for number in bounded))
-                for one in rows
-            ]
-            node = builder.add_node(site, children, costs)
-            implementations |= {(node, i): one.name for i, one in enumerate(rows)}
-    problem = builder.build(sites)
+
+    def class_of(held: Held) -> int:
+        if held not in classes:
+            classes[held] = builder.add_class()
+            if held[1] is Form.FLOATS and held not in made:
+                incumbent[classes[held]] = (
+                    builder.add_node(classes[held], (), [(0.0, *nothing)]),
+                    0,
+                )
+        return classes[held]
+
+    made = {kernel.makes for kernel in kernels}
+    for kernel in kernels:
+        rows = [
+            one
+            for one in kernel.options
+            if not any(one.square(number) > 0 for number in barred)
+            and all(one.square(number) <= limits[number] for number in bounded)
+        ]
+        if not rows:
+            continue
+        costs = [
+            (one.time_us, *(one.square(number) / limits[number] for number in bounded))
+            for one in rows
+        ]
+        own, children = class_of(kernel.makes), [class_of(one) for one in kernel.reads]
+        node = builder.add_node(own, children, costs)
+        options |= {(node, i): (kernel, one) for i, one in enumerate(rows)}
+        if rows[0].name == EXACT and all(
+            f is Form.FLOATS for _, f in (kernel.makes, *kernel.reads)
+        ):
+            incumbent[own] = (node, 0)
+    roots = [class_of((name, Form.FLOATS)) for name in needed]
     found = extract(
-        problem,
+        builder.build(roots),
         Objective({_TIME: 1.0}, limits=dict.fromkeys(names, 1.0)),
         incumbent=incumbent,
         time_limit_s=time_limit_s,
         seed=seed,
     )
-    chosen = {
-        sites[site].site: implementations[found.choice[site]]
-        for site in sites
-        if implementations[found.choice[site]] != _FLOATS
-    }
-    return Selection(chosen, found.cost, found.lower_bound, _squares(offers, chosen, len(limits)))
-
-
-def _squares(offers: Sequence[Offer], chosen: Mapping[str, str], outputs: int) -> tuple[float, ...]:
-    taken = [
-        one.squares
-        for offer in offers
-        for one in offer.options
-        if chosen.get(offer.site) == one.name
-    ]
-    return tuple(sum(each[number] for each in taken) for number in range(outputs))
+    taken = [options[pick] for pick in found.choice.values() if pick in options]
+    return Selection(
+        {kernel.makes[0]: one.name for kernel, one in taken if one.name != EXACT},
+        found.cost,
+        found.lower_bound,
+        tuple(sum(one.square(number) for _, one in taken) for number in range(len(limits))),
+    )

@@ -9,7 +9,7 @@ whole model (sensitivity by perturbation, as in Lin et al., 2016, and HAWQ, Dong
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +31,14 @@ __all__ = [
     "Probe",
     "SiteErrors",
     "local_errors",
-    "rows_of_sites",
     "shift_of",
+    "values_of",
 ]
 
 _Array = npt.NDArray[Any]
+
+_MOST_BYTES = 1 << 30
+"""Memory that is set aside for the values of samples."""
 
 
 @dataclass(frozen=True)
@@ -94,32 +97,40 @@ def shift_of(found: Any, expected: Any) -> OutputShift:
     return OutputShift(distance / largest, float(np.mean(moved**2)) / largest**2)
 
 
-def rows_of_sites(
+def values_of(
     model: onnx_ir.Model,
-    sites: Sequence[Site],
+    wanted: Collection[str],
     feeds: Sequence[Feeds],
     staging: Staging,
     options: OrtOptions,
 ) -> tuple[dict[str, _Array], ...]:
-    """Return the rows that each site reads, by the name of the value, for each sample.
+    """Return wanted values by name for each sample, as many samples as memory is set aside for.
+
+    Args:
+        model: the model.
+        wanted: names of values of its main graph; those that are not there are left out.
+        feeds: the samples, one at least.
+        staging: stages models for sessions.
+        options: options of the session.
 
     Raises:
         RuntimeFailed: the model does not run.
     """
-    wanted = {site.data.name or "" for site in sites}
     shown = model.clone()
     given = {value.name for value in shown.graph.inputs}
     there = {value.name for value in shown.graph.outputs}
     for node in shown.graph:
         for value in node.outputs:
-            if value.name in wanted - there - given:
+            if value.name in set(wanted) - there - given:
                 value.type = value.type or onnx_ir.TensorType(onnx_ir.DataType.FLOAT)
                 shown.graph.outputs.append(value)
     session = OrtSession(staging.of(shown), options)
-    found = []
+    found: list[dict[str, _Array]] = []
     for fed in feeds:
         values = {**fed, **dict(zip(session.output_names, session.run(fed), strict=True))}
         found.append({name: np.asarray(values[name]) for name in wanted if name in values})
+        if (len(found) + 1) * sum(one.nbytes for one in found[0].values()) > _MOST_BYTES:
+            break
     return tuple(found)
 
 
@@ -162,7 +173,7 @@ def local_errors(
 
 
 class Probe:
-    """A session of a model in which something can be added to the result of each site.
+    """A session of a model in which something can be added to some values.
 
     Attributes:
         run_s: seconds of one run.
@@ -174,12 +185,13 @@ class Probe:
     def __init__(
         self,
         model: onnx_ir.Model,
-        sites: Sequence[Site],
+        names: Collection[str],
         feeds: Sequence[Feeds],
         staging: Staging,
         options: OrtOptions,
     ) -> None:
-        self._inputs = {site.name: f"{site.name}/added" for site in sites}
+        given = {value.name for value in model.graph.inputs}
+        self._inputs = {name: f"{name}/added" for name in names if name not in given}
         self._feeds = feeds
         self._session = OrtSession(staging.of(_with_additions(model, self._inputs)), options)
         nothing = dict.fromkeys(self._inputs.values(), np.zeros((), dtype=np.float32))
@@ -189,11 +201,15 @@ class Probe:
         self._session.run({**feeds[0], **nothing})
         self.run_s = time.perf_counter() - began
 
-    def shifts(self, site: str, differences: Sequence[_Array]) -> Iterator[tuple[OutputShift, ...]]:
+    def shifts(self, name: str, differences: Sequence[_Array]) -> Iterator[tuple[OutputShift, ...]]:
         """Yield the shifts of all outputs for the first samples, one for each difference."""
         for number, added in enumerate(differences):
-            fed = self._feeds[number]
-            found = self._session.run({**fed, **self._nothing, self._inputs[site]: added})
+            fed = {**self._feeds[number], **self._nothing}
+            if name in self._inputs:
+                fed[self._inputs[name]] = added
+            else:
+                fed[name] = fed[name] + added
+            found = self._session.run(fed)
             yield tuple(map(shift_of, found, self._expected[number]))
 
 

@@ -6,69 +6,19 @@ A new implementation is one class with the methods of `Implementation` and one e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-from eqsat_opt.approximation.weights import block_weights, integer_weights
+from eqsat_opt.approximation.drafts import CONTRIB, Draft
+from eqsat_opt.approximation.weights import IntegerWeights, block_weights, integer_weights
 
-__all__ = ["CONTRIB", "IMPLEMENTATIONS", "Draft", "Implementation", "quantise_rows"]
-
-CONTRIB = "com.microsoft"
-"""Domain of onnxruntime's own operators."""
+__all__ = ["IMPLEMENTATIONS", "Implementation", "integer_product", "quantise_rows"]
 
 _Array = npt.NDArray[Any]
-
-
-@dataclass
-class Draft:
-    """Nodes and constants that will take the place of a node.
-
-    Attributes:
-        prefix: beginning of all names, which no other value of the model has.
-        nodes: the nodes in order.
-        constants: the new initializers.
-    """
-
-    prefix: str
-    nodes: list[onnx_ir.Node] = field(default_factory=list)
-    constants: list[onnx_ir.Value] = field(default_factory=list)
-
-    def constant(self, name: str, array: _Array) -> onnx_ir.Value:
-        """Add an initializer."""
-        array = np.asarray(array)
-        name = f"{self.prefix}{name}"
-        tensor = onnx_ir.tensor(array, name=name)
-        value = onnx_ir.Value(
-            name=name,
-            shape=onnx_ir.Shape(array.shape),
-            type=onnx_ir.TensorType(tensor.dtype),
-            const_value=tensor,
-        )
-        self.constants.append(value)
-        return value
-
-    def node(
-        self,
-        operator: str,
-        inputs: Sequence[onnx_ir.Value | None],
-        outputs: Sequence[str],
-        attributes: Mapping[str, Any] | None = None,
-        domain: str = "",
-    ) -> Sequence[onnx_ir.Value]:
-        """Add a node, and return its outputs."""
-        made = onnx_ir.node(
-            operator, inputs, attributes, domain=domain, num_outputs=len(outputs),
-            name=f"{self.prefix}{outputs[0]}/{operator}",
-        )  # fmt: skip
-        for value, name in zip(made.outputs, outputs, strict=True):
-            value.name = f"{self.prefix}{name}"
-        self.nodes.append(made)
-        return made.outputs
 
 
 class Implementation(Protocol):
@@ -101,6 +51,34 @@ def quantise_rows(draft: Draft, rows: onnx_ir.Value) -> Sequence[onnx_ir.Value]:
     return draft.node("DynamicQuantizeLinear", [rows], ["integers", "scale", "zero"])
 
 
+def integer_product(
+    draft: Draft, rows: Sequence[onnx_ir.Value], held: IntegerWeights
+) -> onnx_ir.Value:
+    """Add the nodes of a product of integers, and return its result in floats.
+
+    Args:
+        draft: receives nodes and constants.
+        rows: the integers, their scale and their zero point.
+        held: the matrix.
+    """
+    integers, scale, zero = rows
+    # onnxruntime fuses exactly these four nodes into one kernel.
+    (sums,) = draft.node(
+        "MatMulInteger",
+        [
+            integers,
+            draft.constant("weight", held.values),
+            zero,
+            draft.constant("weight_zero", held.zero_points),
+        ],
+        ["sums"],
+    )
+    (floats,) = draft.node("Cast", [sums], ["floats"], {"to": onnx_ir.DataType.FLOAT})
+    (scales,) = draft.node("Mul", [scale, draft.constant("weight_scale", held.scales)], ["scales"])
+    (result,) = draft.node("Mul", [floats, scales], ["product"])
+    return result
+
+
 @dataclass(frozen=True)
 class _DynamicIntegers:
     """A product of 8-bit integers, with one scale of the rows and scales of the matrix."""
@@ -112,27 +90,10 @@ class _DynamicIntegers:
     reads_integers: bool = True
 
     def emit(self, draft: Draft, rows: Sequence[onnx_ir.Value], matrix: _Array) -> onnx_ir.Value:
-        integers, scale, zero = rows
         held = integer_weights(
             matrix, bits=self.bits, is_signed=self.is_signed, is_per_column=self.is_per_column
         )
-        # onnxruntime fuses exactly these four nodes into one kernel.
-        (sums,) = draft.node(
-            "MatMulInteger",
-            [
-                integers,
-                draft.constant("weight", held.values),
-                zero,
-                draft.constant("weight_zero", held.zero_points),
-            ],
-            ["sums"],
-        )
-        (floats,) = draft.node("Cast", [sums], ["floats"], {"to": onnx_ir.DataType.FLOAT})
-        (scales,) = draft.node(
-            "Mul", [scale, draft.constant("weight_scale", held.scales)], ["scales"]
-        )
-        (result,) = draft.node("Mul", [floats, scales], ["product"])
-        return result
+        return integer_product(draft, rows, held)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from functools import partial
 import numpy as np
 import onnx_ir
 
-from eqsat_opt.approximation.implementations import Draft, Implementation, quantise_rows
+from eqsat_opt.approximation.drafts import Draft
+from eqsat_opt.approximation.implementations import Implementation, quantise_rows
 from eqsat_opt.approximation.rewriting import site_model, with_choice
 from eqsat_opt.approximation.sites import Site, find_sites
 from eqsat_opt.common.deadline import Deadline

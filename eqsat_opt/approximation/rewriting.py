@@ -6,12 +6,15 @@ from collections.abc import Mapping
 
 import onnx_ir
 
-from eqsat_opt.approximation.implementations import (
+from eqsat_opt.approximation.drafts import (
     CONTRIB,
     Draft,
-    Implementation,
-    quantise_rows,
+    drop_unread,
+    free_prefix,
+    insert_draft,
+    names_in,
 )
+from eqsat_opt.approximation.implementations import Implementation, quantise_rows
 from eqsat_opt.approximation.sites import Site, find_sites
 
 __all__ = ["Chosen", "site_model", "with_choice"]
@@ -28,13 +31,13 @@ def with_choice(model: onnx_ir.Model, chosen: Chosen) -> onnx_ir.Model:
     result = model.clone()
     graph = result.graph
     graph.sort()
-    taken = {value.name for node in graph for value in node.outputs} | set(graph.initializers)
+    taken = names_in(graph)
     shared: dict[str, tuple[onnx_ir.Value, ...]] = {}
     for number, site in enumerate(find_sites(result)):
         implementation = chosen.get(site.name)
         if implementation is None:
             continue
-        draft = Draft(_free_prefix(f"low{number}_", taken))
+        draft = Draft(free_prefix(f"low{number}_", taken))
         rows: tuple[onnx_ir.Value, ...] = (site.data,)
         if implementation.reads_integers:
             known = shared.get(site.data.name or "")
@@ -49,17 +52,9 @@ def with_choice(model: onnx_ir.Model, chosen: Chosen) -> onnx_ir.Model:
     return result
 
 
-def _free_prefix(prefix: str, taken: set[str | None]) -> str:
-    while any(name is not None and name.startswith(prefix) for name in taken):
-        prefix = f"_{prefix}"
-    return prefix
-
-
 def _replace(graph: onnx_ir.Graph, site: Site, draft: Draft, product: onnx_ir.Value) -> None:
     """Put a draft in the place of a site's node, and remove what nobody reads any more."""
-    for value in draft.constants:
-        graph.register_initializer(value)
-    graph.insert_before(site.node, draft.nodes)
+    insert_draft(graph, draft, site.node)
     (old,) = site.node.outputs
     weight = site.weight
     product.type, product.shape = old.type, old.shape
@@ -67,13 +62,7 @@ def _replace(graph: onnx_ir.Graph, site: Site, draft: Draft, product: onnx_ir.Va
     graph.remove(site.node, safe=True)
     old.name = f"{draft.prefix}replaced"
     product.name = site.name
-    if weight.uses() or weight.is_graph_output():
-        return
-    producer = weight.producer()
-    if producer is not None:
-        graph.remove(producer, safe=True)
-    else:
-        graph.initializers.pop(weight.name or "", None)
+    drop_unread(graph, weight)
 
 
 def site_model(site: Site, copies: int = 1) -> onnx_ir.Model:

@@ -15,7 +15,6 @@ import onnx_ir
 
 from eqsat_opt.approximation.choice import Selection, select_within
 from eqsat_opt.approximation.errors import OutputShift, shift_of
-from eqsat_opt.approximation.rewriting import with_choice
 from eqsat_opt.approximation.survey import Survey
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
@@ -39,6 +38,10 @@ _MARGIN = 0.96
 
 _LOOSENED = 4.0
 """Factor on predicted squared errors that led to no candidate, or to a change of integers."""
+
+_DAMPED = 0.5
+"""Weight of a further measurement: the largest of many differences scatters, so that corrections
+which follow it alone go back and forth between two candidates."""
 
 _PROOF_S = 10.0
 """Seconds for the proof of one choice."""
@@ -119,7 +122,11 @@ def fastest_within(
             break
         limits = [(margin * target) ** 2 / one for one in corrections]
         selection = select_within(
-            survey.offers, limits, time_limit_s=min(_PROOF_S, deadline.left_s), seed=seed
+            survey.kernels,
+            survey.needed,
+            limits,
+            time_limit_s=min(_PROOF_S, deadline.left_s),
+            seed=seed,
         )
         key = tuple(sorted(selection.chosen.items()))
         if not (key or tried):  # predictions may be too large, so something is measured
@@ -127,9 +134,8 @@ def fastest_within(
             continue
         if not key or key in tried or any(_is_no_faster(selection, one) for one in accepted):
             break
-        progress(f"candidate {number + 1}: {len(key)} of {survey.n_sites} products")
-        chosen = {site: survey.implementations[name] for site, name in key}
-        candidate = with_choice(model, chosen)
+        progress(f"candidate {number + 1}: {len(key)} of {survey.n_sites} operators")
+        candidate = survey.applied(model, selection.chosen)
         try:
             session = OrtSession(staging.of(candidate), options)
             shifts = _worst(session, correcting)
@@ -137,7 +143,7 @@ def fastest_within(
             break
         error = max((one.largest for one in shifts), default=0.0)
         tried.add(key)
-        _correct(corrections, shifts, selection)
+        _correct(corrections, shifts, selection, weight=1.0 if len(tried) == 1 else _DAMPED)
         if error > target:
             margin *= _MARGIN
             continue
@@ -167,10 +173,17 @@ def _worst(session: Runner, expected: Expected) -> tuple[OutputShift, ...]:
     )
 
 
-def _correct(corrections: list[float], shifts: Sequence[OutputShift], selection: Selection) -> None:
-    """Replace the factor between predicted squared error and squared bound by what was measured."""
+def _correct(
+    corrections: list[float],
+    shifts: Sequence[OutputShift],
+    selection: Selection,
+    *,
+    weight: float,
+) -> None:
+    """Move the factor between predicted squared error and squared bound to what was measured."""
     for number, (shift, square) in enumerate(zip(shifts, selection.squares, strict=True)):
         if not math.isfinite(shift.largest):
             corrections[number] *= _LOOSENED
         elif square > 0 and shift.largest > 0:
-            corrections[number] = shift.largest**2 / square
+            measured = shift.largest**2 / square
+            corrections[number] = corrections[number] ** (1 - weight) * measured**weight

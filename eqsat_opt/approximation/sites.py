@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-__all__ = ["LEAST_OPSET", "Site", "find_sites"]
+__all__ = ["LEAST_OPSET", "Site", "constant_of", "find_sites", "is_plain_product"]
 
 LEAST_OPSET = 11
 """First opset with DynamicQuantizeLinear."""
@@ -60,7 +60,7 @@ class Site:
 
     def matrix(self) -> npt.NDArray[Any]:
         """Return the constant as `[k, n]` f32."""
-        tensor = _constant(self.weight)
+        tensor = constant_of(self.weight)
         assert tensor is not None
         array = tensor.numpy()
         return np.ascontiguousarray(array.T) if self.is_transposed else array
@@ -75,12 +75,12 @@ def find_sites(model: onnx_ir.Model) -> tuple[Site, ...]:
 
 def _sites(graph: onnx_ir.Graph) -> Iterator[Site]:
     for node in graph:
-        if node.domain not in ("", "ai.onnx") or not _is_product(node):
+        if node.domain not in ("", "ai.onnx") or not is_plain_product(node):
             continue
         data, weight = node.inputs[_DATA], node.inputs[_WEIGHT]
-        if data is None or weight is None or _constant(data) is not None:
+        if data is None or weight is None or constant_of(data) is not None:
             continue
-        tensor, name = _constant(weight), node.outputs[0].name
+        tensor, name = constant_of(weight), node.outputs[0].name
         if tensor is None or weight in graph.inputs or not name:
             continue
         if tensor.dtype != onnx_ir.DataType.FLOAT or len(tensor.shape) != 2:
@@ -93,7 +93,8 @@ def _sites(graph: onnx_ir.Graph) -> Iterator[Site]:
             yield Site(node, name, is_transposed, k=k, n=n)
 
 
-def _is_product(node: onnx_ir.Node) -> bool:
+def is_plain_product(node: onnx_ir.Node) -> bool:
+    """Return whether a node is a MatMul, or a Gemm of plain rows without factors."""
     if node.op_type == "MatMul":
         return True
     if node.op_type != "Gemm":
@@ -102,5 +103,6 @@ def _is_product(node: onnx_ir.Node) -> bool:
     return not node.attributes.get_int("transA", 0) and all(one == 1.0 for one in scales)
 
 
-def _constant(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
+def constant_of(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
+    """Return the tensor of a constant or an initializer; ``None`` if the value is computed."""
     return onnx_ir.convenience.get_const_tensor(value)

@@ -1,25 +1,33 @@
-"""Survey of a model: its sites, and the price and error of each implementation there."""
+"""Survey of a model: its sites and units, and the price and error of each implementation there.
+
+A site is a product that is computed on integers in the range of each run, or with weights of few
+bits. A unit is an operator that is computed on integers in ranges which calibration data fixed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir
 
-from eqsat_opt.approximation.choice import Offer, Option
-from eqsat_opt.approximation.errors import (
-    OutputShift,
-    Probe,
-    SiteErrors,
-    local_errors,
-    rows_of_sites,
-)
+from eqsat_opt.approximation.choice import EXACT, Form, Held, Kernel
+from eqsat_opt.approximation.errors import OutputShift, Probe, SiteErrors, local_errors, values_of
 from eqsat_opt.approximation.implementations import IMPLEMENTATIONS, Implementation
+from eqsat_opt.approximation.network import Network, faster
 from eqsat_opt.approximation.prices import Prices, Shape, measure_prices
+from eqsat_opt.approximation.rewriting import with_choice
 from eqsat_opt.approximation.sites import Site, find_sites
+from eqsat_opt.approximation.static.measuring import UnitTimes, unit_errors
+from eqsat_opt.approximation.static.ranges import Range
+from eqsat_opt.approximation.static.region import static_region
+from eqsat_opt.approximation.static.rewriting import with_static
+from eqsat_opt.approximation.static.units import Unit, find_units
+from eqsat_opt.approximation.static.ways import WAYS
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.source import Feeds
@@ -27,8 +35,10 @@ from eqsat_opt.runtime.staging import Staging
 
 __all__ = ["Survey", "survey_of"]
 
-_PRICING = 0.3
-"""Share of the time of a survey for prices."""
+_Values = Mapping[str, npt.NDArray[Any]]
+
+_PRICING = 0.25
+"""Share of the time of a survey for the prices of sites, and of what is left for those of units."""
 
 _PROBING = 0.6
 """Share of the time of a survey for runs of the whole model."""
@@ -39,24 +49,38 @@ _WORSE = 1.2
 _GAUSSIAN = 16.0
 """Squared ratio of the largest to the mean difference of an output where nothing was measured."""
 
+_INTEGERS = ("int8 per column", "uint8 per column", "int8", "uint8")
+"""Implementations whose kernel also computes on integers in fixed ranges."""
+
 
 @dataclass(frozen=True)
 class Survey:
-    """The prices and errors of a model's sites.
+    """The prices and errors of a model's sites and units.
 
     Attributes:
-        offers: the sites that gain by an implementation, the largest gains first.
-        n_sites: number of all sites.
-        n_late: sites for whose prices or errors there was no time.
+        kernels: their kernels, in floats and on integers; empty if none gains.
+        needed: values that are needed in floats.
+        n_sites: number of all sites and units.
+        n_late: sites and units for whose prices or errors there was no time.
         crests: for each output the squared ratio of its largest to its mean difference.
-        implementations: implementations by name.
+        implementations: implementations of sites by name.
+        ranges: ranges of the values that units read and make.
     """
 
-    offers: tuple[Offer, ...]
+    kernels: tuple[Kernel, ...]
+    needed: tuple[str, ...]
     n_sites: int
     n_late: int
     crests: tuple[float, ...]
     implementations: Mapping[str, Implementation]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+
+    def applied(self, model: onnx_ir.Model, chosen: Mapping[str, str]) -> onnx_ir.Model:
+        """Return the model with the chosen implementations, by the name of a result."""
+        sites = {name: self.implementations[way] for name, way in chosen.items() if way not in WAYS}
+        units = {name: WAYS[way] for name, way in chosen.items() if way in WAYS}
+        changed = with_choice(model, sites)
+        return with_static(changed, units, self.ranges) if units else changed
 
 
 def survey_of(
@@ -72,86 +96,227 @@ def survey_of(
 
     Args:
         model: the model in floats.
-        fitting: inputs on which errors are measured, one at least.
+        fitting: inputs on which ranges are fixed and errors are measured, one at least.
         staging: stages models for sessions.
         options: options of the sessions.
-        deadline: time after which no further site is measured; the others stay in floats.
+        deadline: time after which no further site or unit is measured; the others stay in floats.
         progress: called with what is measured.
-        implementations: the implementations to choose from.
+        implementations: the implementations of sites to choose from.
 
     Raises:
         RuntimeFailed: the model does not run on the inputs.
+        ExtractionError: no choice of units was found in time.
     """
+    sites, units = find_sites(model), find_units(model)
+    n_sites = len({site.name for site in sites} | {unit.product for unit in units})
     known = {one.name: one for one in implementations}
-    sites = find_sites(model)
     outputs = len(model.graph.outputs)
-    nothing = Survey((), len(sites), 0, (_GAUSSIAN,) * outputs, implementations=known)
-    if not sites:
+    nothing = Survey(
+        (),
+        needed=(),
+        n_sites=n_sites,
+        n_late=0,
+        crests=(_GAUSSIAN,) * outputs,
+        implementations=known,
+    )
+    if not n_sites:
         return nothing
-    rows = rows_of_sites(model, sites, fitting, staging=staging, options=options)
-    shapes = {site: shape for site in sites if (shape := _shape(site, rows[0])) is not None}
-    if not shapes:
-        return nothing
-    progress(f"prices of {len(set(shapes.values()))} products")
+    wanted = {site.data.name or "" for site in sites}
+    wanted |= {name for unit in units for name in (*unit.reads, unit.name)}
+    samples = values_of(model, wanted, fitting, staging=staging, options=options)
+    shapes = {site: shape for site in sites if (shape := _shape(site, samples[0])) is not None}
+    if shapes:
+        progress(f"prices of {len(set(shapes.values()))} products")
     prices = measure_prices(
         {shape: site for site, shape in shapes.items()},
         implementations,
         options,
         deadline.share(_PRICING),
     )
-    gains = {site: _gain(prices, shape) for site, shape in shapes.items()}
-    worthwhile = sorted((one for one in gains if gains[one] > 0), key=lambda one: -gains[one])
-    unpriced = sum(shape not in prices.floats for shape in shapes.values())
-    if not worthwhile:
+    if units:
+        progress(f"prices of {len(units)} operators on integers")
+    products = _products(shapes, prices)
+    region = static_region(
+        model, samples, products, options=options, deadline=deadline.share(_PRICING)
+    )
+    unpriced = region.n_late + sum(shape not in prices.floats for shape in shapes.values())
+    network = Network(
+        model,
+        shapes=shapes,
+        prices=prices,
+        region=region,
+        reads_integers=frozenset(one.name for one in implementations if one.reads_integers),
+    )
+    kernels = tuple(network.kernels())
+    candidates = network.candidates(kernels)
+    if not candidates:
         return replace(nothing, n_late=unpriced)
-    probe = Probe(model, worthwhile, fitting, staging=staging, options=options)
-    samples = _affordable(probe.run_s * len(worthwhile), deadline, len(fitting))
-    useful: dict[Shape, tuple[str, ...]] = {}
-    offers: list[Offer] = []
-    crests: list[list[float]] = [[] for _ in range(outputs)]
-    for number, site in enumerate(worthwhile):
-        if offers and deadline.expired:
-            break
-        progress(f"errors of product {number + 1} of {len(worthwhile)}")
-        shape = shapes[site]
-        times = _faster(prices, shape)
-        errors = local_errors(
-            site,
-            [one[site.data.name or ""] for one in rows[:samples]],
-            [known[name] for name in useful.get(shape, times)],
-            options,
-        )
-        if errors is None:
-            continue
-        useful.setdefault(shape, _useful(times, errors))
-        shifts = tuple(probe.shifts(site.name, errors.differences))
-        offers.append(_offer(site, shape, prices, errors, shifts=shifts, known=known))
-        for each, found in zip(crests, zip(*shifts, strict=True), strict=True):
-            each.extend(
-                one.largest**2 / one.mean_square for one in found if 0 < one.mean_square < math.inf
-            )
+    errors = _Errors(network, samples, fitting, staging, options=options, candidates=candidates)
+    late = errors.measure(known, deadline, progress)
     return Survey(
-        tuple(offers),
-        len(sites),
-        len(worthwhile) - len(offers) + unpriced,
-        tuple(float(np.median(each)) if each else _GAUSSIAN for each in crests),
+        tuple(errors.with_errors(kernels)),
+        needed=network.needed(),
+        n_sites=n_sites,
+        n_late=late + unpriced,
+        crests=tuple(float(np.median(each)) if each else _GAUSSIAN for each in errors.crests),
         implementations=known,
+        ranges=region.ranges,
     )
 
 
-def _shape(site: Site, rows: Mapping[str, np.ndarray]) -> Shape | None:
+def _shape(site: Site, values: _Values) -> Shape | None:
     """Return the shape of a product; ``None`` if its rows are no matrices of floats."""
-    array = rows.get(site.data.name or "")
+    array = values.get(site.data.name or "")
     if array is None or array.ndim < 2 or not array.size or array.dtype != np.float32:
         return None
     return Shape(array.size // site.k, site.k, site.n)
 
 
-def _faster(prices: Prices, shape: Shape) -> dict[str, float]:
-    """Return the times of implementations that are faster than floats, the fastest first."""
-    floats = prices.floats.get(shape, 0.0)
-    times = prices.implementations.get(shape, {})
-    return dict(sorted(((k, v) for k, v in times.items() if v < floats), key=lambda one: one[1]))
+def _products(shapes: Mapping[Site, Shape], prices: Prices) -> dict[str, UnitTimes]:
+    """Return the times of products without the conversion of rows, by the name of the result."""
+    found: dict[str, UnitTimes] = {}
+    for site, shape in shapes.items():
+        times = prices.implementations.get(shape, {})
+        integers = [times[name] for name in _INTEGERS if name in times]
+        if integers:
+            found[site.name] = UnitTimes(prices.floats[shape], integers[0])
+    return found
+
+
+class _Errors:
+    """The errors of implementations and conversions at each output.
+
+    Attributes:
+        crests: for each output the squared ratios of its largest to its mean difference.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        samples: Sequence[_Values],
+        fitting: Sequence[Feeds],
+        staging: Staging,
+        options: OrtOptions,
+        candidates: Sequence[Site | Unit],
+    ) -> None:
+        self._network, self._options, self._candidates = network, options, candidates
+        names = {name for one in candidates for name in _moved(one)}
+        self._probe = Probe(network.model, names, fitting, staging=staging, options=options)
+        self._samples = samples
+        self._squares: dict[tuple[Held, str], tuple[float, ...]] = {}
+        self._gains: dict[str, tuple[float, ...]] = {}
+        self._useful: dict[Shape, tuple[str, ...]] = {}
+        self.crests: list[list[float]] = [[] for _ in network.model.graph.outputs]
+
+    def measure(
+        self,
+        known: Mapping[str, Implementation],
+        deadline: Deadline,
+        progress: Callable[[str], None],
+    ) -> int:
+        """Measure one candidate after the other, and return for how many there was no time."""
+        n_values = len({name for one in self._candidates for name in _moved(one)})
+        count = _affordable(self._probe.run_s * n_values, deadline, len(self._samples))
+        self._samples = self._samples[:count]
+        for number, one in enumerate(self._candidates):
+            if number and deadline.expired:
+                return len(self._candidates) - number
+            progress(f"errors of operator {number + 1} of {len(self._candidates)}")
+            if isinstance(one, Site):
+                self._measure_site(one, known)
+            else:
+                self._measure_unit(one)
+        return 0
+
+    def with_errors(self, kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+        """Yield the kernels whose errors are known."""
+        for kernel in kernels:
+            is_exact = kernel.makes[1] is not Form.STATIC_RANGE
+            options = []
+            for one in kernel.options:
+                squares = self._squares.get((kernel.makes, one.name))
+                if squares is not None:
+                    options.append(replace(one, squares=squares))
+                elif is_exact and one.name == EXACT:
+                    options.append(one)
+            if options:
+                yield replace(kernel, options=tuple(options))
+
+    def _measure_site(self, site: Site, known: Mapping[str, Implementation]) -> None:
+        shape = self._network.shapes[site]
+        times = faster(self._network.prices, shape)
+        errors = local_errors(
+            site,
+            [one[site.data.name or ""] for one in self._samples],
+            [known[name] for name in self._useful.get(shape, times)],
+            self._options,
+        )
+        if errors is None:
+            return
+        self._useful.setdefault(shape, _useful(times, errors))
+        gains = self._gain(site.name, errors.differences)
+        for name, square in errors.mean_square.items():
+            self._squares[(site.name, Form.FLOATS), name] = _scaled(gains, square)
+
+    def _measure_unit(self, unit: Unit) -> None:
+        region = self._network.region
+        for name in unit.reads:
+            held = (name, Form.STATIC_RANGE), EXACT
+            if held not in self._squares:
+                moved = tuple(_rounding(region.ranges[name], one[name]) for one in self._samples)
+                self._squares[held] = _scaled(self._gain(name, moved), _mean_square(moved))
+        errors = unit_errors(
+            unit,
+            self._samples,
+            region.ranges,
+            self._network.model.opset_imports,
+            options=self._options,
+        )
+        if errors is None:
+            return
+        gains = self._gain(unit.name, errors.differences)
+        for name, square in errors.mean_square.items():
+            form = Form.FLOATS if WAYS[name].gives_floats else Form.STATIC_RANGE
+            self._squares[(unit.name, form), name] = _scaled(gains, square)
+
+    def _gain(self, name: str, differences: Sequence[npt.NDArray[Any]]) -> tuple[float, ...]:
+        """Return how much of a squared error at a value arrives at each output."""
+        added = _mean_square(differences)
+        if not added:
+            return (0.0,) * len(self.crests)
+        if name not in self._gains:
+            shifts = tuple(self._probe.shifts(name, differences))
+            moved = np.mean([[one.mean_square for one in shift] for shift in shifts], axis=0)
+            self._gains[name] = tuple(float(one) for one in moved / added)
+            for each, found in zip(self.crests, zip(*shifts, strict=True), strict=True):
+                each.extend(map(_crest, filter(_is_moved, found)))
+        return self._gains[name]
+
+
+def _moved(candidate: Site | Unit) -> tuple[str, ...]:
+    """Return the values that a candidate moves, besides its result those that it rounds."""
+    return (candidate.name,) if isinstance(candidate, Site) else (*candidate.reads, candidate.name)
+
+
+def _is_moved(shift: OutputShift) -> bool:
+    return 0 < shift.mean_square < math.inf
+
+
+def _crest(shift: OutputShift) -> float:
+    return shift.largest**2 / shift.mean_square
+
+
+def _rounding(held: Range, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    moved: npt.NDArray[Any] = held.floats(held.integers(array)) - array
+    return moved
+
+
+def _mean_square(arrays: Sequence[npt.NDArray[Any]]) -> float:
+    return float(np.mean([np.mean(one.astype(np.float64) ** 2) for one in arrays]))
+
+
+def _scaled(gains: Sequence[float], square: float) -> tuple[float, ...]:
+    return tuple(gain * square if gain and square else 0.0 for gain in gains)
 
 
 def _useful(times: Mapping[str, float], errors: SiteErrors) -> tuple[str, ...]:
@@ -174,36 +339,3 @@ def _useful(times: Mapping[str, float], errors: SiteErrors) -> tuple[str, ...]:
 def _affordable(sample_s: float, deadline: Deadline, most: int) -> int:
     """Return for how many samples there is time, one at least."""
     return max(1, int(min(most, _PROBING * deadline.left_s / max(sample_s, 1e-6))))
-
-
-def _gain(prices: Prices, shape: Shape) -> float:
-    return prices.floats.get(shape, 0.0) - min(_faster(prices, shape).values(), default=math.inf)
-
-
-def _offer(
-    site: Site,
-    shape: Shape,
-    prices: Prices,
-    errors: SiteErrors,
-    shifts: Sequence[Sequence[OutputShift]],
-    known: Mapping[str, Implementation],
-) -> Offer:
-    added = float(np.mean([np.mean(one.astype(np.float64) ** 2) for one in errors.differences]))
-    moved = np.mean([[one.mean_square for one in shift] for shift in shifts], axis=0)
-    gains = moved / added if added else np.zeros_like(moved)
-    times = prices.implementations[shape]
-    return Offer(
-        site.name,
-        site.data.name or "",
-        prices.floats[shape],
-        prices.conversions[shape.rows, shape.k],
-        options=tuple(
-            Option(
-                name,
-                times[name],
-                known[name].reads_integers,
-                tuple(float(gain * square) if gain else 0.0 for gain in gains),
-            )
-            for name, square in errors.mean_square.items()
-        ),
-    )

@@ -14,7 +14,8 @@ from functools import partial
 import numpy as np
 import onnx_ir
 
-from eqsat_opt.approximation.implementations import CONTRIB
+from eqsat_opt.approximation.choice import floats_us
+from eqsat_opt.approximation.drafts import CONTRIB
 from eqsat_opt.approximation.search import Approximation, Expected, expected_of, fastest_within
 from eqsat_opt.approximation.sites import LEAST_OPSET
 from eqsat_opt.approximation.survey import Survey, survey_of
@@ -139,7 +140,7 @@ def _made(
     base = outcome.loaded if outcome.model is None else outcome.model
     opset = base.opset_imports.get("", 0)
     if opset < LEAST_OPSET:
-        why = f"operator set {opset} has no 8-bit products; convert the model to {LEAST_OPSET}"
+        why = f"operator set {opset} has no 8-bit operators; convert the model to {LEAST_OPSET}"
         return _Made(_nothing(request, why))
     with Staging(outcome.loaded, given) as staging:
         try:
@@ -178,7 +179,7 @@ def _within(
         base, sets.fitting, staging, request.session,
         deadline=making.share(_SURVEY), progress=progress,
     )  # fmt: skip
-    if not survey.offers:
+    if not survey.kernels:
         return _Made(_nothing(request, _no_offer(survey), n_sites=survey.n_sites))
     held_back = expected_of(staging.original, sets.held_back, request.session)
     found = fastest_within(
@@ -238,8 +239,11 @@ def _no_offer(survey: Survey) -> str:
     if survey.n_late:
         return _LATE
     if not survey.n_sites:
-        return "the model has no product with a large constant matrix in float32"
-    return f"no product is faster in low precision on this processor{_without_vnni()}"
+        return (
+            "the model has no convolution with constant weights and no product with a large "
+            "constant matrix in float32"
+        )
+    return f"no operator is faster in low precision on this processor{_without_vnni()}"
 
 
 def _without_vnni() -> str:
@@ -275,7 +279,7 @@ def _facts(
         n_measured=found.measured,
         predicted_us=found.selection.time_us,
         bound_us=found.selection.bound_us,
-        floats_us=sum(one.floats_us for one in survey.offers),
+        floats_us=floats_us(survey.kernels),
         note="; ".join(notes),
     )
 
@@ -343,7 +347,7 @@ def _judged(facts: Approximated, found: Approximation, races: Sequence[RaceResul
     if all(map(_wins, races)):
         return _Made(replace(facts, won=True), found.model, tuple(races))
     why = (
-        f"{counted(len(facts.sites), 'product')} within the bound took "
+        f"{counted(len(facts.sites), 'operator')} within the bound took "
         f"{1 / facts.speedup:.3f} of the original's time, which does not beat the result in floats "
         f"({1 / facts.floats_speedup:.3f}) beyond noise"
     )

@@ -102,14 +102,14 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Approximated:
-    """Products of the result that are computed in low precision.
+    """Operators of the result that are computed in low precision.
 
     Attributes:
         won: whether the result is in low precision; otherwise it computes in floats.
         why: why it computes in floats, as a sentence without a period.
-        n_sites: number of products with constant matrices.
-        sites: name of the result of a product to its implementation.
-        implementations: name of an implementation to the number of its products.
+        n_sites: number of operators that have an implementation in low precision.
+        sites: name of the result of an operator to its implementation.
+        implementations: name of an implementation to the number of its operators.
         operators: operators of onnxruntime's own domain in the result.
         error: largest difference from the original's outputs on data that were held back, relative
             to the maximum of each; ``None`` where no model was within the bound.
@@ -117,9 +117,9 @@ class Approximated:
         calibration: the data: a file, a folder, or random inputs.
         n_held_back: number of samples that were held back.
         n_measured: number of candidates that were measured.
-        predicted_us: predicted time of all products that could gain, µs.
+        predicted_us: predicted time of all operators that were priced, µs.
         bound_us: proven lower bound on ``predicted_us`` under the predicted errors.
-        floats_us: time of the same products in floats.
+        floats_us: time of the same operators in floats.
         speedup: time of the original over that of the result; 1 where it was not raced.
         floats_speedup: time of the original over that of the result in floats, in the same race.
         race: the race of the original, the result in floats and the one in low precision; empty if
@@ -160,7 +160,7 @@ class Approximated:
             gain = f", {self.floats_speedup:.2f}x in floats"
         own = f", with {', '.join(self.operators)} of onnxruntime" if self.operators else ""
         return (
-            f"{len(self.sites)} of {counted(self.n_sites, 'product')} ({kinds}){own}{gain}; "
+            f"{len(self.sites)} of {counted(self.n_sites, 'operator')} ({kinds}){own}{gain}; "
             f"outputs differ by at most {self.error:.1e} of their maximum on "
             f"{counted(self.n_held_back, 'sample')} held back of {self.calibration}, "
             f"{self.max_error:.1e} is allowed{note}"

@@ -114,7 +114,7 @@ class Report:
         target: the device that the result is for; prices are analytic or recorded unless it is
             ``cpu``.
         planned: the plan; ``None`` if none was requested.
-        approximated: products in low precision; ``None`` if none were allowed.
+        approximated: operators in low precision; ``None`` if none were allowed.
         energy: source of energies in words: a meter, or an estimate and its source; empty where
             there is none.
         operators_inside: number of operators of the normalised model that the e-graph holds;

@@ -4,71 +4,135 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat_opt.approximation.choice import Offer, Option, Selection, select_within
+from eqsat_opt.approximation.choice import (
+    EXACT,
+    Form,
+    Held,
+    Kernel,
+    Option,
+    floats_us,
+    select_within,
+)
 
+_F, _RUN, _STATIC = Form.FLOATS, Form.RUN_RANGE, Form.STATIC_RANGE
 _TIMES = st.integers(0, 20).map(float)
 _SQUARES = st.tuples(*[st.integers(0, 9).map(float)] * 2)
 
 
 @st.composite
-def offers_of(draw: st.DrawFn) -> tuple[Offer, ...]:
-    """Draw up to four sites, some of which read the same rows."""
-    conversions = [draw(_TIMES), draw(_TIMES)]
-    return tuple(
-        Offer(
-            f"site{number}",
-            f"rows{(rows := draw(st.integers(0, 1)))}",
-            draw(_TIMES),
-            conversions[rows],
-            tuple(
-                Option(f"option{i}", draw(_TIMES), draw(st.booleans()), draw(_SQUARES))
-                for i in range(draw(st.integers(0, 3)))
-            ),
-        )
-        for number in range(draw(st.integers(1, 4)))
-    )
+def chains(draw: st.DrawFn) -> tuple[Kernel, ...]:
+    """Draw a chain of two operators, each in floats and in some of the other forms."""
+    options = st.lists(st.tuples(_TIMES, _SQUARES), max_size=2)
+    kernels: list[Kernel] = []
+    for read, made in itertools.pairwise(("x", "y", "z")):
+        kernels.append(Kernel((made, _F), ((read, _F),), (Option(EXACT, draw(_TIMES)),)))
+        kernels.append(Kernel((read, _RUN), ((read, _F),), (Option(EXACT, draw(_TIMES)),)))
+        rounding = Option(EXACT, draw(_TIMES), draw(_SQUARES))
+        kernels.append(Kernel((read, _STATIC), ((read, _F),), (rounding,)))
+        kernels.append(Kernel((made, _F), ((made, _STATIC),), (Option(EXACT, draw(_TIMES)),)))
+        for form in (_RUN, _STATIC):
+            found = tuple(
+                Option(f"{form.name} {number}", *one) for number, one in enumerate(draw(options))
+            )
+            if found:
+                result = (made, _F if form is _RUN else _STATIC)
+                kernels.append(Kernel(result, ((read, form),), found))
+    return tuple(kernels)
 
 
-def _least_time(offers: tuple[Offer, ...], limits: tuple[float, float]) -> float:
+def _least_time(
+    kernels: Sequence[Kernel], needed: Sequence[str], limits: tuple[float, float]
+) -> float:
+    """Try all choices of a kernel and an option for each value and form."""
+    picks: dict[Held, list[tuple[Kernel, Option] | None]] = {}
+    for kernel in kernels:
+        picks.setdefault(kernel.makes, [None]).extend((kernel, one) for one in kernel.options)
     best = math.inf
-    for choice in itertools.product(*[(None, *one.options) for one in offers]):
-        taken = [one for one in choice if one is not None]
-        if any(sum(one.squares[i] for one in taken) > limits[i] for i in range(2)):
+    for choice in itertools.product(*picks.values()):
+        taken = dict(zip(picks, choice, strict=True))
+        used = _used(taken, [(name, _F) for name in needed])
+        if used is None:
             continue
-        conversions = {
-            offer.rows: offer.conversion_us
-            for offer, one in zip(offers, choice, strict=True)
-            if one is not None and one.reads_integers
-        }
-        time_us = sum(conversions.values()) + sum(
-            offer.floats_us if one is None else one.time_us
-            for offer, one in zip(offers, choice, strict=True)
-        )
-        best = min(best, time_us)
+        totals = [sum(one.square(i) for _, one in used) for i in range(2)]
+        if all(total <= limit for total, limit in zip(totals, limits, strict=True)):
+            best = min(best, sum(one.time_us for _, one in used))
     return best
 
 
-@settings(max_examples=30, deadline=None)
-@given(offers_of(), st.tuples(*[st.sampled_from((0.0, 3.0, 8.0, math.inf))] * 2))
+def _used(
+    taken: Mapping[Held, tuple[Kernel, Option] | None], needed: Sequence[Held]
+) -> list[tuple[Kernel, Option]] | None:
+    """Return the kernels of a choice that are needed; ``None`` if one is missing or in a circle."""
+    done: dict[Held, bool] = {}
+    used: list[tuple[Kernel, Option]] = []
+
+    def visit(held: Held) -> bool:
+        if held not in taken:
+            return held[1] is _F
+        if held in done:
+            return done[held]
+        done[held] = False
+        pick = taken[held]
+        if pick is None or not all(map(visit, pick[0].reads)):
+            return False
+        used.append(pick)
+        done[held] = True
+        return True
+
+    return used if all(map(visit, needed)) else None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    chains(),
+    st.sampled_from((("z",), ("y", "z"))),
+    st.tuples(*[st.sampled_from((0.0, 3.0, 8.0, math.inf))] * 2),
+)
 def test_nothing_within_the_limits_is_faster(
-    offers: tuple[Offer, ...], limits: tuple[float, float]
+    kernels: tuple[Kernel, ...], needed: tuple[str, ...], limits: tuple[float, float]
 ) -> None:
-    found = select_within(offers, limits, time_limit_s=10)
-    assert found.time_us == pytest.approx(_least_time(offers, limits), abs=1e-6)
+    found = select_within(kernels, needed, limits, time_limit_s=10)
+    assert found.time_us == pytest.approx(_least_time(kernels, needed, limits), abs=1e-6)
     assert found.bound_us <= found.time_us + 1e-9
     assert all(square <= limit + 1e-9 for square, limit in zip(found.squares, limits, strict=True))
 
 
-def test_sites_share_a_conversion() -> None:
-    option = Option("int8", 1.0, True, (0.0,))
-    alone = (Offer("a", "x", 5.0, 6.0, (option,)),)
-    both = (*alone, Offer("b", "x", 5.0, 6.0, (option,)))
-    assert select_within(alone, [1.0], time_limit_s=5).chosen == {}
-    assert select_within(both, [1.0], time_limit_s=5) == Selection(
-        {"a": "int8", "b": "int8"}, 8.0, 8.0, (0.0,)
+def _operator(read: str, made: str, form: Form) -> tuple[Kernel, Kernel]:
+    result = (made, _F if form is _RUN else _STATIC)
+    return (
+        Kernel((made, _F), ((read, _F),), (Option(EXACT, 5.0),)),
+        Kernel(result, ((read, form),), (Option("int8", 1.0, (0.0,)),)),
     )
+
+
+def test_readers_share_a_conversion() -> None:
+    rows = Kernel(("x", _RUN), (("x", _F),), (Option(EXACT, 6.0),))
+    alone = (*_operator("x", "a", _RUN), rows)
+    both = (*alone, *_operator("x", "b", _RUN))
+    assert select_within(alone, "a", [1.0], time_limit_s=5).chosen == {}
+    found = select_within(both, "ab", [1.0], time_limit_s=5)
+    assert (found.chosen, found.time_us, found.squares) == (
+        dict.fromkeys("ab", "int8"),
+        8.0,
+        (0.0,),
+    )
+    assert floats_us(both) == 10.0
+
+
+def test_a_chain_converts_at_its_ends_only() -> None:
+    ends = (
+        Kernel(("x", _STATIC), (("x", _F),), (Option(EXACT, 3.0),)),
+        Kernel(("y", _F), (("y", _STATIC),), (Option(EXACT, 3.0),)),
+        Kernel(("z", _F), (("z", _STATIC),), (Option(EXACT, 3.0),)),
+    )
+    one = (*_operator("x", "y", _STATIC), *ends)
+    two = (*one, *_operator("y", "z", _STATIC))
+    assert select_within(one, "y", (), time_limit_s=5).chosen == {}
+    found = select_within(two, "z", (), time_limit_s=5)
+    assert (found.chosen, found.time_us) == (dict.fromkeys("yz", "int8"), 8.0)

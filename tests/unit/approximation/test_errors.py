@@ -6,12 +6,13 @@ import numpy as np
 import onnx_ir
 import pytest
 
+from eqsat_opt.approximation import errors as measuring
 from eqsat_opt.approximation.errors import (
     OutputShift,
     Probe,
     local_errors,
-    rows_of_sites,
     shift_of,
+    values_of,
 )
 from eqsat_opt.approximation.implementations import IMPLEMENTATIONS
 from eqsat_opt.approximation.rewriting import with_choice
@@ -59,8 +60,8 @@ def test_a_shift_by_one_site_is_what_its_implementation_causes(
 ) -> None:
     """What is added to the result of a site moves the output as the implementation does."""
     sites = find_sites(layers)
-    rows = rows_of_sites(layers, sites, _FEEDS, staging, _OPTIONS)
-    probe = Probe(layers, sites, _FEEDS, staging, _OPTIONS)
+    rows = values_of(layers, {"x", "r"}, _FEEDS, staging, _OPTIONS)
+    probe = Probe(layers, [site.name for site in sites], _FEEDS, staging, _OPTIONS)
     exact = OrtSession(staging.original, _OPTIONS)
     for site in sites:
         own = [one[site.data.name or ""] for one in rows]
@@ -75,6 +76,22 @@ def test_a_shift_by_one_site_is_what_its_implementation_causes(
             real = shift_of(session.run(fed)[0], exact.run(fed)[0])
             assert found.largest == pytest.approx(real.largest, rel=1e-2)
             assert found.mean_square == pytest.approx(real.mean_square, rel=1e-2)
+
+
+def test_a_shift_by_an_input_is_that_of_other_data(layers: onnx_ir.Model, staging: Staging) -> None:
+    probe = Probe(layers, ["x"], _FEEDS, staging, _OPTIONS)
+    moved = np.full((4, 64), 0.01, np.float32)
+    ((found,),) = probe.shifts("x", [moved])
+    exact = OrtSession(staging.original, _OPTIONS)
+    real = shift_of(exact.run({"x": _FEEDS[0]["x"] + moved})[0], exact.run(_FEEDS[0])[0])
+    assert found.largest == pytest.approx(real.largest, rel=1e-3)
+
+
+def test_values_of_as_many_samples_as_there_is_memory_for(
+    layers: onnx_ir.Model, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "_MOST_BYTES", 3 * 4 * 64 * 4)
+    assert len(values_of(layers, ["x"], 5 * _FEEDS[:1], staging, _OPTIONS)) == 3
 
 
 def test_implementations_that_do_not_run_are_left_out(layers: onnx_ir.Model) -> None:

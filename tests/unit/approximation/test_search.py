@@ -11,8 +11,10 @@ import onnx_ir
 import pytest
 
 from eqsat_opt.approximation import survey as surveying
+from eqsat_opt.approximation.choice import EXACT, Form, floats_us
 from eqsat_opt.approximation.prices import Prices, Shape
 from eqsat_opt.approximation.search import Approximation, expected_of, fastest_within
+from eqsat_opt.approximation.static.region import Region
 from eqsat_opt.approximation.survey import Survey, survey_of
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -35,6 +37,7 @@ def survey(layers: onnx_ir.Model, staging: Staging, monkeypatch: pytest.MonkeyPa
     """Return a survey of the two layers with invented prices."""
     prices = Prices({_SHAPE: 100.0}, {_SHAPE: _TIMES}, {(4, 64): 10.0})
     monkeypatch.setattr(surveying, "measure_prices", lambda *_: prices)
+    monkeypatch.setattr(surveying, "static_region", lambda *_, **__: Region())
     return survey_of(layers, _feeds(0), staging, _OPTIONS, Deadline.never(), lambda _: None)
 
 
@@ -48,21 +51,31 @@ def _search(
     )  # fmt: skip
 
 
+def _times_of(survey: Survey) -> dict[str, dict[str, float]]:
+    """Return the times of implementations in low precision by the name of a result."""
+    times: dict[str, dict[str, float]] = {}
+    for kernel in survey.kernels:
+        for one in kernel.options:
+            if one.name != EXACT:
+                times.setdefault(kernel.makes[0], {})[one.name] = one.time_us
+                assert 0 < one.squares[0] < 1e-3
+    return times
+
+
 def test_a_survey_offers_what_is_faster(survey: Survey) -> None:
-    assert (survey.n_sites, survey.n_late, len(survey.offers)) == (2, 0, 2)
-    for offer in survey.offers:
-        assert "uint8" not in {one.name for one in offer.options}
-        assert (offer.floats_us, offer.conversion_us) == (100.0, 10.0)
-        for one in offer.options:
-            assert one.time_us == _TIMES[one.name]
-            assert 0 < one.squares[0] < 1e-3
+    assert (survey.n_sites, survey.n_late, survey.needed) == (2, 0, ("m", "y"))
+    faster = {name: time_us for name, time_us in _TIMES.items() if time_us < 100}
+    assert _times_of(survey) == {"m": faster, "y": faster}
+    assert floats_us(survey.kernels) == 200.0
+    converted = [one for one in survey.kernels if one.makes[1] is Form.RUN_RANGE]
+    assert {one.makes[0]: one.options[0].time_us for one in converted} == {"x": 10.0, "r": 10.0}
 
 
 def test_a_survey_without_time_for_all_keeps_one_site(
     layers: onnx_ir.Model, staging: Staging, survey: Survey
 ) -> None:
     found = survey_of(layers, _feeds(0), staging, _OPTIONS, Deadline.after(0), lambda _: None)
-    assert (len(found.offers), found.n_late) == (1, 1)
+    assert (len(_times_of(found)), found.n_late) == (1, 1)
 
 
 def test_products_without_prices_are_late(
@@ -72,7 +85,7 @@ def test_products_without_prices_are_late(
     found = survey_of(
         layers, _feeds(0), staging, _OPTIONS, deadline=Deadline.never(), progress=lambda _: None
     )
-    assert (found.offers, found.n_late) == ((), 2)
+    assert (found.kernels, found.n_late) == ((), 2)
 
 
 @pytest.mark.parametrize("bound", [1e-4, 1.5e-2, 0.05])
@@ -109,15 +122,15 @@ def test_wrong_predictions_are_corrected(
     """Errors that are predicted much too small or too large lead to the same choice."""
     wrong = replace(
         survey,
-        offers=tuple(
+        kernels=tuple(
             replace(
-                offer,
+                kernel,
                 options=tuple(
                     replace(one, squares=tuple(factor * each for each in one.squares))
-                    for one in offer.options
+                    for one in kernel.options
                 ),
             )
-            for offer in survey.offers
+            for kernel in survey.kernels
         ),
     )
     bound = 0.02

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from benchmarks import low_precision
 from eqsat_opt.approximation import survey
 from eqsat_opt.approximation.prices import Prices, Shape
+from eqsat_opt.approximation.static.region import Region
 
 _PRICES = Prices(
     {Shape(4, 64, 64): 100.0},
@@ -42,6 +43,7 @@ def model(tmp_path: Path) -> str:
 
 def test_the_front(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "measure_prices", lambda *_: _PRICES)
+    monkeypatch.setattr(survey, "static_region", lambda *_, **__: Region())
     monkeypatch.setattr(low_precision, "_uniform", lambda _: {})
     path = tmp_path / "rows.json"
     arguments = ["front", model, "--errors", "1e-6,0.05", "--json", str(path)]
@@ -49,9 +51,23 @@ def test_the_front(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.exit_code == 0
     rows = json.loads(path.read_text())
     assert [(one["way"], one["bound"], one["products"]) for one in rows] == [
-        ("floats", None, 0), ("greedy", 1e-6, 0), ("ours", 0.05, 1), ("greedy", 0.05, 1),
+        ("floats", None, 0), ("ours", 0.05, 1), ("greedy", 0.05, 1),
     ]  # fmt: skip
-    assert [one["error"] > 0 for one in rows] == [False, False, True, True]
+    assert [one["error"] > 0 for one in rows] == [False, True, True]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_uniform_recipes_run(model: str) -> None:
+    with low_precision._subject(model, "random", 1, 5.0) as subject:
+        ways = low_precision._uniform(subject)
+        assert [way for way, _ in ways if "static" in way] == [
+            "quantize_static", "quantize_static 7 bits",
+        ]  # fmt: skip
+        assert all(count == 1 for _, count in ways.values())
+        # Signed weights of 8 bits saturate without VNNI.
+        for way in ("quantize_dynamic QUInt8", "quantize_static 7 bits"):
+            made, _ = ways[way, None]
+            assert 0 < low_precision._error(made, subject.held_back, subject.options) < 0.2
 
 
 def test_agreement(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

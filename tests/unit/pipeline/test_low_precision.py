@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from eqsat_opt.api import run
 from eqsat_opt.approximation import survey
 from eqsat_opt.approximation.prices import Prices, Shape
+from eqsat_opt.approximation.static.region import Region
 from eqsat_opt.errors import OptionError
 from eqsat_opt.pipeline.forms import approximated
 from eqsat_opt.pipeline.options import Options
@@ -50,6 +51,7 @@ def prices(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     shape = Shape(4, _K, _K)
     found = Prices({shape: 100.0}, {shape: times}, {(4, _K): 5.0})
     monkeypatch.setattr(survey, "measure_prices", lambda *_: found)
+    monkeypatch.setattr(survey, "static_region", lambda *_, **__: Region())
     return times
 
 
@@ -74,7 +76,7 @@ def test_the_result_is_in_low_precision_within_the_bound(tmp_path: Path) -> None
     assert (report.winner, report.errors) == ("low-precision", ())
     assert "DynamicQuantizeLinear" in _operators(onnx.load(path))
     assert report.operators_after["MatMulInteger"] == 1
-    assert "1 of 1 product (uint8 ×1), not raced" in _row(report)
+    assert "1 of 1 operator (uint8 ×1), not raced" in _row(report)
     assert "on 4 samples held back of random inputs, 5.0e-02 is allowed" in _row(report)
     jsonschema.validate(json.loads(json.dumps(report.to_json())), json.loads(schema_text("report")))
     x = {"x": np.random.default_rng(5).standard_normal((4, _K)).astype(np.float32)}
@@ -111,8 +113,8 @@ def test_a_race_decides(is_faster: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ({"max_error": 0.0}, _proto(), "none: an error of 0 is allowed, which only floats keep"),
         ({"max_error": 1e-6}, _proto(), "none: no choice keeps an error of 1.0e-06"),
-        ({}, _proto("Add"), "none: the model has no product with a large constant matrix"),
-        ({}, _proto(opset=10), "none: operator set 10 has no 8-bit products"),
+        ({}, _proto("Add"), "none: the model has no convolution with constant weights"),
+        ({}, _proto(opset=10), "none: operator set 10 has no 8-bit operators"),
         ({}, _proto(weights=np.nan), "output 'y' is NaN on calibration data"),
         ({"budget_s": 1e-9}, _proto(), "there was no time"),
     ],
@@ -132,7 +134,7 @@ def test_the_report_says_why_the_result_is_in_floats(
 def test_what_is_not_faster_is_not_taken(prices: dict[str, float]) -> None:
     prices["uint8"] = 101.0
     report = run(_proto(), Options(**_TERMS)).report
-    assert "none: no product is faster in low precision on this processor" in _row(report)
+    assert "none: no operator is faster in low precision on this processor" in _row(report)
 
 
 def test_without_the_option_nothing_is_said() -> None:

@@ -1,0 +1,155 @@
+"""The units of a model that may compute on integers, with their ranges, times and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir
+
+from eqsat_opt.approximation.choice import EXACT, Form, Kernel, Option
+from eqsat_opt.approximation.static.measuring import UnitTimes, conversion_times, measure_units
+from eqsat_opt.approximation.static.ranges import Range, range_of
+from eqsat_opt.approximation.static.units import Unit, find_units
+from eqsat_opt.approximation.static.ways import ways_of
+from eqsat_opt.common.deadline import Deadline
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
+
+__all__ = ["Region", "static_region"]
+
+_Values = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Units with their times.
+
+    Attributes:
+        units: units by name.
+        ranges: ranges of their data and results.
+        times: times of the units.
+        conversions: for each of these values the time to convert it to integers, and to floats, µs.
+        n_late: units that there was no time to measure.
+    """
+
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    times: Mapping[str, UnitTimes] = field(default_factory=dict)
+    conversions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    n_late: int = 0
+
+    def kernels(self) -> Iterator[Kernel]:
+        """Yield the kernels of all units, and the conversions, without errors."""
+        for name, unit in self.units.items():
+            yield from _kernels(unit, self.times[name])
+        for name, (to_us, back_us) in self.conversions.items():
+            floats, integers = (name, Form.FLOATS), (name, Form.STATIC_RANGE)
+            yield Kernel(integers, (floats,), (Option(EXACT, to_us),))
+            if name in self.units:
+                yield Kernel(floats, (integers,), (Option(EXACT, back_us),))
+
+
+def _kernels(unit: Unit, times: UnitTimes) -> Iterator[Kernel]:
+    result = (unit.name, Form.FLOATS)
+    floats = tuple((name, Form.FLOATS) for name in unit.reads)
+    integers = tuple((name, Form.STATIC_RANGE) for name in unit.reads)
+    is_product = unit.has_weight and not unit.is_convolution
+    if not is_product:
+        yield Kernel(result, floats, (Option(EXACT, times.floats_us),))
+    elif unit.product != unit.name:
+        # The kernel of the product itself is among those of sites; its activation is fused.
+        yield Kernel(result, ((unit.product, Form.FLOATS),), (Option(EXACT, 0.0),))
+    for gives_floats in (False, True):
+        options = tuple(
+            Option(way.name, times.integers_us)
+            for way in ways_of(unit)
+            if way.gives_floats is gives_floats
+        )
+        if options:
+            made = result if gives_floats else (unit.name, Form.STATIC_RANGE)
+            yield Kernel(made, integers, options)
+
+
+def static_region(
+    model: onnx_ir.Model,
+    samples: tuple[_Values, ...],
+    products: Mapping[str, UnitTimes],
+    options: OrtOptions,
+    deadline: Deadline,
+) -> Region:
+    """Return the units of a model, with ranges and times; none if no convolution or product gains.
+
+    Args:
+        model: the model.
+        samples: the data and results of units in floats, for each sample.
+        products: times of products by the name of the result.
+        options: options of the sessions.
+        deadline: time after which no further unit is measured.
+    """
+    found = find_units(model)
+    ranges = _ranges(found, samples)
+    usable = [
+        unit
+        for unit in found
+        if all(name in ranges for name in (*unit.reads, unit.name))
+        and (not unit.has_weight or unit.is_convolution or unit.product in products)
+    ]
+    times = {
+        unit.name: products[unit.product]
+        for unit in usable
+        if unit.has_weight and not unit.is_convolution
+    }
+    others = [unit for unit in usable if unit.name not in times]
+    times |= measure_units(
+        others, samples[0], ranges, model.opset_imports, options=options, deadline=deadline
+    )
+    units = {unit.name: unit for unit in usable if unit.name in times}
+    if not any(
+        unit.has_weight and times[name].integers_us < times[name].floats_us
+        for name, unit in units.items()
+    ):
+        return Region(n_late=len(usable) - len(units))
+    values = dict.fromkeys(name for unit in units.values() for name in (*unit.reads, unit.name))
+    by_shape: dict[tuple[int, ...], tuple[float, float]] = {}
+    for name in values:
+        shape = samples[0][name].shape
+        if shape not in by_shape:
+            by_shape[shape] = conversion_times(shape, options)
+    return Region(
+        units,
+        ranges,
+        times,
+        {name: by_shape[samples[0][name].shape] for name in values},
+        n_late=len(usable) - len(units),
+    )
+
+
+def _ranges(units: tuple[Unit, ...], samples: tuple[_Values, ...]) -> dict[str, Range]:
+    """Return the ranges of values that are finite floats with elements."""
+    ranges: dict[str, Range] = {}
+
+    def add(name: str, held: Range | None) -> None:
+        if held is not None:
+            ranges[name] = held
+
+    def measured(name: str, most: float = np.inf) -> Range | None:
+        arrays = [one[name] for one in samples if name in one]
+        if len(arrays) < len(samples) or any(
+            one.dtype != np.float32 or not one.size for one in arrays
+        ):
+            return None
+        return range_of(arrays, most)
+
+    for unit in units:
+        for name in unit.reads:
+            if name not in ranges:
+                add(name, measured(name))
+        if unit.keeps_range:
+            if measured(unit.name) is not None:
+                add(unit.name, ranges.get(unit.reads[0]))
+        else:
+            add(unit.name, measured(unit.name, unit.most))
+    return ranges
