@@ -16,7 +16,7 @@ from eqsat_opt.training.derivatives.table import (
 )
 from eqsat_opt.training.tape import Tape, Value
 
-__all__ = ["accumulate", "depends_on"]
+__all__ = ["accumulate", "by_definition", "depends_on"]
 
 
 def depends_on(nodes: Iterable[Node], wanted: Collection[str]) -> frozenset[str]:
@@ -77,7 +77,7 @@ def _parts(
     if node.op in DERIVATIVES:
         parts = DERIVATIVES[node.op](one)
     elif node.op in DEFINITIONS:
-        parts = _by_definition(one)
+        parts = by_definition(one)
     else:
         raise no_derivative(node, "its derivative is not known")
     for number, part in enumerate(parts):
@@ -90,7 +90,7 @@ def _is_float(tape: Tape, name: str) -> bool:
     return isinstance(tape.value(name).type, TensorType) and tape.value(name).dtype in FLOATS
 
 
-def _by_definition(one: Application) -> Sequence[Value | None]:
+def by_definition(one: Application) -> Sequence[Value | None]:
     """Return the gradients of an operator from those of its definition."""
     result = DEFINITIONS[one.node.op](one.operands, one.attrs)
     names = [value.name for value in one.operands]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.graph.graph import Attrs, Graph, Node, attributes
+from eqsat_opt.ir.graph.graph import Attrs, Constant, Graph, Node, attributes
 from eqsat_opt.ir.graph.handles import array_constant, splat_constant
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.values.dims import Dim
@@ -58,6 +58,10 @@ class Tape:
         type_ = self._types[name]
         assert isinstance(type_, TensorType)
         return type_
+
+    def held(self, name: str) -> Constant | None:
+        """Return the constant of this name, if it is one."""
+        return self._constants.get(name)
 
     def producer(self, value: Value) -> Node | None:
         """Return the node that makes a value, ``None`` for an input or a constant."""

@@ -90,10 +90,15 @@ def write_training_graph(
     quiet: a.Quiet = False,
     debug: a.Debug = False,
 ) -> None:
-    """Write the graph of a training step: loss, gradients and updated parameters in plain ONNX."""
+    """Write the graph of a training step: loss, gradients and updated parameters in plain ONNX.
+
+    A graph of onnxruntime-training is written with plain operators for its gradient operators.
+    """
+    from eqsat_opt.ir.onnx.files.load import load_model
     from eqsat_opt.ir.onnx.files.save import save_model
     from eqsat_opt.training.joint import TrainingOptions, training_graph
     from eqsat_opt.training.optimisers import Settings
+    from eqsat_opt.training.reading import lowered_model
 
     file = output or f"{os.path.splitext(model.removeprefix('zoo:'))[0]}.training.onnx"
     check_writable(file, files_of(model), noun="a file of the model")
@@ -109,11 +114,19 @@ def write_training_graph(
         accumulate=accumulate,
         fixed=a.parse_fixed(fix_shape or ()),
     )
-    made = training_graph(given(model), options)
-    save_model(made.model, file)
+    loaded = load_model(given(model))
+    plain = lowered_model(loaded)
+    if plain is not loaded:
+        told: dict[str, object] = {"nodes": sum(1 for _ in plain.graph)}
+        text = f"{told['nodes']} nodes, gradient operators as plain ones"
+        save_model(plain, file)
+    else:
+        made = training_graph(loaded, options)
+        told, text = made.to_json(), str(made)
+        save_model(made.model, file)
     if json is not None:
-        write_json({"model": model, "output": file, **made.to_json()}, json)
+        write_json({"model": model, "output": file, **told}, json)
     if not quiet and json != "-":
         console = output_console()
-        console.print(str(made), soft_wrap=True, markup=False, highlight=False)
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
         console.print(f"written to {file}", soft_wrap=True, markup=False)

@@ -32,7 +32,7 @@ from eqsat_opt.ir.onnx.folding import evaluate_opaque, is_deterministic
 from eqsat_opt.ir.onnx.foreign_types import IN_DEFAULT_DOMAIN, foreign_types
 from eqsat_opt.ir.onnx.functions import with_functions_inlined
 from eqsat_opt.ir.onnx.import_context import identity_node, is_small_integer
-from eqsat_opt.ir.onnx.mapping import READERS, Call, Untranslatable
+from eqsat_opt.ir.onnx.mapping import READERS, Call, Reader, Untranslatable
 from eqsat_opt.ir.onnx.quantised import quantised_units
 from eqsat_opt.ir.onnx.types import inner_graphs, merge_dims, standard_schema
 from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
@@ -62,6 +62,8 @@ _ROUNDS = 5
 _CONVOLUTIONS = frozenset(op for op in with_trait("spatial") if get_op(op).kind == "contraction")
 """Operators whose result has an element along each spatial axis; that of a pool may be empty."""
 
+NO_READERS: Mapping[str, Reader] = {}
+
 INITIALIZER = "eqsat_opt.initializer"
 """Key in ``payload.meta`` of an opaque Constant that represents an initializer."""
 
@@ -74,6 +76,7 @@ def import_model(
     *,
     exact: bool = False,
     conditions: Mapping[str, bool] | None = None,
+    foreign: Mapping[str, Reader] = NO_READERS,
 ) -> Graph:
     """Return the typed graph of a model; the unchanged model stays attached as ``graph.model``.
 
@@ -87,6 +90,7 @@ def import_model(
             by several operators, which libraries round differently from their own kernel.
         conditions: values of the conditions of Ifs that are known from elsewhere, such as folding,
             by the name of the value.
+        foreign: readers of operators of any domain that are only called in this import, by name.
 
     Raises:
         ModelError: the graph is malformed, an operand has a wrong element type, or ``shapes`` does
@@ -95,7 +99,7 @@ def import_model(
     plain = with_functions_inlined(model)
     facts = SizeFacts()
     for _ in range(_ROUNDS):
-        importer = _Importer(plain, exact, conditions=conditions, facts=facts)
+        importer = _Importer(plain, exact, conditions=conditions, facts=facts, foreign=foreign)
         graph = importer.run(shapes or {})
         found = facts.merged(importer.new_facts(graph))
         if found == facts:
@@ -135,8 +139,10 @@ class _Importer(BodyImporter):
         known: Known | None = None,
         conditions: Mapping[str, bool] | None = None,
         facts: SizeFacts = NO_FACTS,
+        foreign: Mapping[str, Reader] = NO_READERS,
     ) -> None:
         super().__init__(model, exact, facts)
+        self._foreign = foreign
         self.conditions = conditions or {}
         self._known = known or Known({}, {})
         self._demands: dict[str, list[Equation]] = {}
@@ -250,6 +256,8 @@ class _Importer(BodyImporter):
     def _enter_node(self, node: onnx_ir.Node) -> None:
         if node.domain == "" and (why := self._contradiction(node)):
             raise ModelError(f"node {node.name!r} ({node.op_type}) can never run: {why}")
+        if node.op_type in self._foreign and self._read(node, self._foreign[node.op_type]):
+            return
         is_function = node.op_identifier() in self.model.functions
         if node.domain == "" and self.opset >= FIRST_OPSET and not is_function:
             if node.op_type == "Constant" and self._enter_constant(node):
