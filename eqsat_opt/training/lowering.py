@@ -209,14 +209,14 @@ def _layer_normalisation(given: Given) -> Sequence[Value | None]:
     """Return r (g - mean g - n mean(g n)) and sums, for the saved mean and reciprocal deviation."""
     gradient, x, scale, mean, reciprocal = (given[number] for number in range(5))
     axes = range(int(given.number("axis", -1)) % x.rank, x.rank)
-    return _normalised(gradient, (x - mean) * reciprocal, scale, reciprocal, axes)
+    return _normalised(gradient, (x - mean) * reciprocal, scale, reciprocal, axes=axes)
 
 
 @_lowers("InvertibleLayerNormalizationGrad")
 def _invertible_normalisation(given: Given) -> Sequence[Value | None]:
     gradient, y, scale, shift, reciprocal = (given[number] for number in range(5))
     axes = range(int(given.number("axis", -1)) % y.rank, y.rank)
-    return _normalised(gradient, (y - shift) / scale, scale, reciprocal, axes)
+    return _normalised(gradient, (y - shift) / scale, scale, reciprocal, axes=axes)
 
 
 @_lowers("SimplifiedLayerNormalizationGrad")
@@ -267,7 +267,7 @@ def _batch_normalisation_gradient(given: Given) -> Sequence[Value | None]:
     axes = (0, *range(2, x.rank))
     column = reciprocal.reshape(*shape)
     normal = (x - mean.reshape(*shape)) * column
-    back, *sums = _normalised(gradient, normal, scale.reshape(*shape), column, axes)
+    back, *sums = _normalised(gradient, normal, scale.reshape(*shape), column, axes=axes)
     return [back, *(total and total.reshape(*scale.shape) for total in sums)]
 
 

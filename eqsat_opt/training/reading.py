@@ -61,7 +61,7 @@ def _reader(lowering: Lowering) -> Reader:
 def _read(lowering: Lowering, call: Call, context: Any) -> None:
     """Read a call by its lowering, written on a tape of its own."""
     types = {name: context.type(name) for name in call.inputs if name}
-    tape = Tape(Graph(tuple(types), (), (), {}, types))
+    tape = Tape(Graph(tuple(types), (), (), {}, types=types))
     operands = [tape.value(name) if name else None for name in call.inputs]
     given = Given(tape, operands, call.attrs, lambda number: context.dims(call.inputs[number]))
     try:
