@@ -287,7 +287,10 @@ def _quotient(is_size: Callable[[Dim], bool], left: Any, right: Any) -> Any:
         return below
     if not isinstance(left, SymDim):
         return below + 1
-    return dim_max(0, below) if is_size(left + (right - 1)) else None
+    if is_size(left + (right - 1)):
+        return dim_max(0, below)
+    # Either maximum is 0, by the sign of the numerator.
+    return dim_max(0, below) - dim_max(0, floor_div(left * -1, right))
 
 
 def _rest(quotient: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:

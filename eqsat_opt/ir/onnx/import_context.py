@@ -274,7 +274,7 @@ class ImportContext:
             if value is not None:
                 self.constant(value, node.output)
             return value is not None
-        if type_.rank > 1 or not any(n in self._values for n in node.inputs):
+        if not any(n in self._values for n in node.inputs):
             return False
         objects = []
         for name, array in zip(node.inputs, arrays, strict=True):

@@ -212,6 +212,37 @@ def test_widths_that_are_computed_from_sizes(length: int) -> None:
     assert_same(one, {"x": feeds})
 
 
+@pytest.mark.parametrize(("length", "other"), [(4, 9), (9, 4), (5, 5), (6, 7), (7, 6)])
+def test_widths_in_pairs_from_the_last_axis_whose_sign_is_open(length: int, other: int) -> None:
+    """A signal is centred in the length of another, or cropped, as TorchScript exports it."""
+    nodes = [
+        node("Shape", ["x"], ["t"], start=1, end=2),
+        node("Shape", ["z"], ["s"], start=1, end=2),
+        node("Sub", ["s", "t"], ["more"]),
+        node("Div", ["more", "two"], ["left"]),
+        node("Sub", ["more", "left"], ["right"]),
+        node("Concat", ["left", "right", "zeros"], ["flat"], axis=0),
+        node("Reshape", ["flat", "pairs"], ["paired"]),
+        node("Slice", ["paired", "last", "least", "first", "last"], ["reversed"]),
+        node("Transpose", ["reversed"], ["by_side"], perm=[1, 0]),
+        node("Reshape", ["by_side", "last"], ["pads"]),
+        node("Pad", ["x", "pads"], ["p"]),
+        node("Add", ["p", "z"], ["y"]),
+    ]
+    numbers = {"two": [2], "zeros": [0, 0], "pairs": [-1, 2], "last": [-1], "first": [0]}
+    constants = {name: np.array(value) for name, value in numbers.items()}
+    constants["least"] = np.array([np.iinfo(np.int64).min + 1])
+    inputs = {"x": (F32, ["N", "T"]), "z": (F32, ["N", "S"])}
+    one = model(nodes, inputs, {"y": (F32, ["N", "S"])}, constants)
+    graph = graph_of(one)
+    assert operators(graph)[-2:] == ["+Continued", "+Add"]
+    assert str(graph.types["p"]) == "float32[N,S]"
+    rng = np.random.default_rng(0)
+    sizes = {"x": (2, length), "z": (2, other)}
+    feeds = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in sizes.items()}
+    assert_same(one, feeds)
+
+
 @pytest.mark.parametrize("mode", ["reflect", "edge"])
 def test_a_signal_of_open_length_goes_on_beyond_its_ends(mode: str) -> None:
     nodes = [node("Pad", ["x", "pads"], ["p"], mode=mode), node("Relu", ["p"], ["y"])]
