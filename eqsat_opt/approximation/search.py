@@ -15,6 +15,7 @@ import onnx_ir
 
 from eqsat_opt.approximation.choice import Selection, select_within
 from eqsat_opt.approximation.errors import OutputShift, shift_of
+from eqsat_opt.approximation.quality import Quality
 from eqsat_opt.approximation.survey import Survey
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
@@ -22,7 +23,7 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
 from eqsat_opt.runtime.staging import Staging
 
-__all__ = ["Approximation", "Expected", "expected_of", "fastest_within"]
+__all__ = ["Approximation", "Expected", "expected_of", "fastest_of_quality", "fastest_within"]
 
 _ROUNDS = 8
 """Most candidates that are measured."""
@@ -42,6 +43,12 @@ _LOOSENED = 4.0
 _DAMPED = 0.5
 """Weight of a further measurement: the largest of many differences scatters, so that corrections
 which follow it alone go back and forth between two candidates."""
+
+_STEP = 16.0
+"""Factor between squared errors that are tried, until one of them is good enough."""
+
+_CLOSE = 1.4
+"""Ratio of a refused squared error to an accepted one that is close enough to end the search."""
 
 _PROOF_S = 10.0
 """Seconds for the proof of one choice."""
@@ -70,12 +77,14 @@ class Approximation:
         error: largest difference of an output on data that were held back, as a share of its
             maximum.
         measured: number of candidates that were measured.
+        quality: value of the user's measure on data that were held back; ``None`` for a bound.
     """
 
     model: onnx_ir.Model
     selection: Selection
     error: float
     measured: int
+    quality: float | None = None
 
 
 def expected_of(original: ModelSource, feeds: Sequence[Feeds], options: OrtOptions) -> Expected:
@@ -155,6 +164,86 @@ def fastest_within(
         if error > _NEAR * margin * target or target < bound:
             break
     return min(accepted, key=lambda one: one.selection.time_us, default=None)
+
+
+def fastest_of_quality(
+    quality: Quality,
+    model: onnx_ir.Model,
+    survey: Survey,
+    correcting: Expected,
+    held_back: Expected,
+    staging: Staging,
+    options: OrtOptions,
+    deadline: Deadline,
+    progress: Callable[[str], None],
+    seed: int = 0,
+) -> Approximation | None:
+    """Return the fastest model, as predicted, of a quality; ``None`` if none was found.
+
+    Squared errors of outputs are limited all the same. Their limit is what the search is for: the
+    fastest model of all is tried first, then limits between accepted and refused ones.
+
+    Args:
+        quality: the measure, and its least value on both data.
+        model: the model in floats.
+        survey: the survey of that model, with one site at least.
+        correcting: data on which candidates are measured.
+        held_back: data that only accept or refuse a candidate.
+        staging: stages models for sessions.
+        options: options of the sessions.
+        deadline: time after which no further candidate is measured.
+        progress: called with what is done.
+        seed: seed of the search.
+
+    Raises:
+        OptionError: the measure does not fit the outputs.
+    """
+    good, bad = 0.0, math.inf
+    verdicts: dict[tuple[tuple[str, str], ...], bool] = {(): True}
+    accepted: list[Approximation] = []
+    for number in range(_ROUNDS):
+        if deadline.expired or bad <= _CLOSE * good:
+            break
+        limit = bad if bad == math.inf else math.sqrt(good * bad) if good else bad / _STEP
+        selection = select_within(
+            survey.kernels,
+            survey.needed,
+            [limit] * len(survey.crests),
+            time_limit_s=min(_PROOF_S, deadline.left_s),
+            seed=seed,
+        )
+        key = tuple(sorted(selection.chosen.items()))
+        if key not in verdicts:
+            progress(f"candidate {number + 1}: {len(key)} of {survey.n_sites} operators")
+            candidate = survey.applied(model, selection.chosen)
+            try:
+                session = OrtSession(staging.of(candidate), options)
+                values = [_quality(quality, session, one) for one in (correcting, held_back)]
+                error = max((one.largest for one in _worst(session, held_back)), default=0.0)
+            except RuntimeFailed:
+                break
+            verdicts[key] = min(values) >= quality.least
+            if verdicts[key]:
+                found = Approximation(
+                    candidate, selection, error, measured=number + 1, quality=values[1]
+                )
+                accepted.append(found)
+        reached = max(selection.squares, default=0.0)
+        if not verdicts[key]:
+            bad = min(limit, reached) if reached else limit
+        elif limit == math.inf:
+            break
+        else:
+            good = limit
+    return min(accepted, key=lambda one: one.selection.time_us, default=None)
+
+
+def _quality(quality: Quality, session: Runner, expected: Expected) -> float:
+    pairs = [
+        (session.run(fed), outputs)
+        for fed, outputs in zip(expected.feeds, expected.outputs, strict=True)
+    ]
+    return quality.measure(pairs)
 
 
 def _is_no_faster(selection: Selection, accepted: Approximation) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.automation.data import Calibration, Input, InputData
+from eqsat_opt.cli.automation.data import Calibration, Input, InputData, Quality
 from eqsat_opt.cli.automation.decisions import Race, Replay, SaveDecisions
 from eqsat_opt.cli.automation.many import Cluster, Resume, Workers, is_many, optimize_many
 from eqsat_opt.cli.automation.thresholds import MinSpeedup, require_race, require_speedup
@@ -133,6 +133,7 @@ def optimize_model(
             "otherwise.",
         ),
     ] = Options.max_error,
+    quality: Quality = None,
     calibration: Calibration = None,
     streams: a.Streams = Options.streams,
     save_decisions: SaveDecisions = None,

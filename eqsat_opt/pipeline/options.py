@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
@@ -17,6 +17,9 @@ from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.registry import record_of
 from eqsat_opt.runtime.devices import HOST
+
+if TYPE_CHECKING:
+    from eqsat_opt.approximation.quality import Judge
 
 __all__ = ["Effort", "Options", "chosen_options"]
 
@@ -233,6 +236,10 @@ class Options:
         max_error: largest difference between the outputs of the tuned form and of the original, as
             a share of the maximum of each output; 0 allows no kernel that rounds differently. The
             same bound is that of low precision.
+        quality: goal for the outputs of low precision in place of a bound on their error:
+            ``top1>=0.99``, the share of rows whose largest element stays at its place;
+            ``cosine>=0.999``; or a function that is given the outputs for one sample and those of
+            the original, and returns whether they are good enough.
         calibration: data on which the errors of low precision are measured: a file ``.npz`` or a
             folder of such files, as for ``input_data``, or ``random`` for inputs that are drawn.
         energy_model: file with a model of energy (``static_w``, ``pj_per_flop`` by precision,
@@ -287,6 +294,7 @@ class Options:
     tuned: str | None = None
     runtimes: Sequence[str] | None = None
     max_error: float = 1e-4
+    quality: str | Judge | None = None
     calibration: str | None = None
     energy_model: str | None = None
     streams: int = 1
@@ -421,12 +429,19 @@ class Options:
             OptionError: data are missing, or a further form of the result is asked for.
         """
         if not self.is_approximate:
-            if self.calibration is not None:
-                raise OptionError(
-                    "calibration is for low precision; add --numerics approximate "
-                    '(numerics="approximate"), or leave it out'
-                )
+            for name in ("calibration", "quality"):
+                if getattr(self, name) is not None:
+                    raise OptionError(
+                        f"{name} is for low precision; add --numerics approximate "
+                        '(numerics="approximate"), or leave it out'
+                    )
             return
+        if self.quality is not None:
+            from eqsat_opt.approximation.quality import (
+                parse_quality,
+            )  # with NumPy, which help spares
+
+            parse_quality(self.quality)
         if self.calibration is None:
             raise OptionError(
                 "errors of low precision are measured on data, and none are given; add "

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eqsat_opt.approximation.quality import Quality, parse_quality
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.cost.energy import MeteredEnergy, metered_energy
@@ -69,6 +70,7 @@ class Request:
         runtimes: names of runtimes that may run the tuned form; ``None`` is all that are installed.
         max_error: bound on the error of the tuned form and of plans, relative to the maximum of an
             output.
+        quality: goal for the outputs of low precision; ``None`` for a bound on their error.
         calibration: data on which the errors of low precision are measured; ``None`` for floats.
         streams: number of streams on which kernels could run concurrently.
         decisions: file for the decisions of the run; ``None`` writes none.
@@ -105,6 +107,7 @@ class Request:
     tuned: str | None
     runtimes: tuple[str, ...] | None
     max_error: float
+    quality: Quality | None
     calibration: Calibration | None
     streams: int
     decisions: str | None
@@ -195,6 +198,7 @@ def request_of(options: Options, *, searches: bool = True) -> Request:
         tuned=options.tuned,
         runtimes=None if options.runtimes is None else tuple(options.runtimes),
         max_error=options.max_error,
+        quality=None if options.quality is None else parse_quality(options.quality),
         calibration=(
             None if options.calibration is None else load_calibration(options.calibration)
         ),

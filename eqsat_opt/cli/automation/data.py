@@ -9,7 +9,7 @@ import typer
 
 from eqsat_opt.errors import OptionError
 
-__all__ = ["Calibration", "Input", "InputData", "parse_inputs"]
+__all__ = ["Calibration", "Input", "InputData", "Quality", "parse_inputs"]
 
 InputData = Annotated[
     str | None,
@@ -28,6 +28,16 @@ Calibration = Annotated[
         metavar="FILE.npz|FOLDER|random",
         help="Inputs on which errors of low precision are measured (--numerics approximate): "
         "arrays by the names of inputs with one axis more, a folder of files, or random ones.",
+        show_default=False,
+    ),
+]
+Quality = Annotated[
+    str | None,
+    typer.Option(
+        "--quality",
+        metavar="GOAL",
+        help="Goal for the outputs of low precision, in place of --max-error: top1>=0.99, the "
+        "share of rows whose largest element stays at its place, or cosine>=0.999.",
         show_default=False,
     ),
 ]

@@ -16,7 +16,13 @@ import onnx_ir
 
 from eqsat_opt.approximation.choice import floats_us
 from eqsat_opt.approximation.drafts import CONTRIB
-from eqsat_opt.approximation.search import Approximation, Expected, expected_of, fastest_within
+from eqsat_opt.approximation.search import (
+    Approximation,
+    Expected,
+    expected_of,
+    fastest_of_quality,
+    fastest_within,
+)
 from eqsat_opt.approximation.sites import LEAST_OPSET
 from eqsat_opt.approximation.survey import Survey, survey_of
 from eqsat_opt.common.deadline import Deadline, OutOfTime
@@ -133,7 +139,7 @@ def _nothing(request: Request, why: str, n_sites: int = 0) -> Approximated:
 def _made(
     outcome: Outcome, given: AnyModel, request: Request, stages: Stages, deadline: Deadline
 ) -> _Made:
-    if not request.max_error:
+    if not request.max_error and request.quality is None:
         return _Made(_nothing(request, "an error of 0 is allowed, which only floats keep"))
     if deadline.expired:
         return _Made(_nothing(request, _LATE))
@@ -182,8 +188,12 @@ def _within(
     if not survey.kernels:
         return _Made(_nothing(request, _no_offer(survey), n_sites=survey.n_sites))
     held_back = expected_of(staging.original, sets.held_back, request.session)
-    found = fastest_within(
-        request.max_error,
+    quality = request.quality
+    found = (
+        partial(fastest_within, request.max_error)
+        if quality is None
+        else partial(fastest_of_quality, quality)
+    )(
         base,
         survey,
         correcting,
@@ -198,6 +208,8 @@ def _within(
         why = (
             f"no choice keeps an error of {request.max_error:.1e} on {calibration.text}; allow "
             "more with --max-error, such as 0.01"
+            if quality is None
+            else f"no choice keeps {quality.text} on {calibration.text}; ask for less"
         )
         return _Made(_nothing(request, why, n_sites=survey.n_sites))
     facts = _facts(request, survey, found, len(held_back.feeds))
@@ -275,6 +287,8 @@ def _facts(
         implementations=dict(kinds.most_common()),
         operators=tuple(sorted(own)),
         error=found.error,
+        goal="" if request.quality is None else request.quality.text,
+        quality=found.quality,
         n_held_back=n_held_back,
         n_measured=found.measured,
         predicted_us=found.selection.time_us,

@@ -114,6 +114,8 @@ class Approximated:
         error: largest difference from the original's outputs on data that were held back, relative
             to the maximum of each; ``None`` where no model was within the bound.
         max_error: bound on ``error``.
+        goal: what was asked for in place of ``max_error``; empty if nothing was.
+        quality: the measured value of ``goal`` on data that were held back.
         calibration: the data: a file, a folder, or random inputs.
         n_held_back: number of samples that were held back.
         n_measured: number of candidates that were measured.
@@ -137,6 +139,8 @@ class Approximated:
     implementations: Mapping[str, int] = field(default_factory=dict)
     operators: tuple[str, ...] = ()
     error: float | None = None
+    goal: str = ""
+    quality: float | None = None
     n_held_back: int = 0
     n_measured: int = 0
     predicted_us: float = 0.0
@@ -159,11 +163,14 @@ class Approximated:
         if len(self.race.get("entries", ())) > 2:
             gain = f", {self.floats_speedup:.2f}x in floats"
         own = f", with {', '.join(self.operators)} of onnxruntime" if self.operators else ""
+        allowed = f"{self.max_error:.1e} is allowed"
+        if self.goal:
+            allowed = f"and {self.goal.partition('>=')[0]} is {self.quality:.4g} for {self.goal}"
         return (
             f"{len(self.sites)} of {counted(self.n_sites, 'operator')} ({kinds}){own}{gain}; "
             f"outputs differ by at most {self.error:.1e} of their maximum on "
             f"{counted(self.n_held_back, 'sample')} held back of {self.calibration}, "
-            f"{self.max_error:.1e} is allowed{note}"
+            f"{allowed}{note}"
         )
 
 

@@ -85,6 +85,26 @@ def test_the_result_is_in_low_precision_within_the_bound(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("prices")
+def test_a_goal_takes_the_place_of_the_bound() -> None:
+    terms = {**_TERMS, "max_error": 1e-6, "quality": "cosine>=0.99"}
+    report = run(_proto(), Options(**terms)).report
+    low = report.approximated
+    assert low is not None
+    assert low.won
+    assert low.quality is not None
+    assert low.quality >= 0.99
+    assert f"and cosine is {low.quality:.4g} for cosine>=0.99" in _row(report)
+    jsonschema.validate(json.loads(json.dumps(report.to_json())), json.loads(schema_text("report")))
+    none = run(_proto(), Options(**{**terms, "quality": "cosine>=1"})).report
+    assert "none: no choice keeps cosine>=1 on random inputs; ask for less" in _row(none)
+
+
+def test_a_goal_is_for_low_precision() -> None:
+    with pytest.raises(OptionError, match="quality is for low precision"):
+        run(_proto(), Options(quality="top1>=0.9"))
+
+
+@pytest.mark.usefixtures("prices")
 @pytest.mark.parametrize("is_faster", [True, False])
 def test_a_race_decides(is_faster: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Low precision that does not beat the original leaves it as it was."""
