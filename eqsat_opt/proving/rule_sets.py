@@ -1,37 +1,27 @@
 """The rule sets of published systems, as far as they are correct.
 
 The substitutions that MetaFlow names in its paper, and those that TASO and OCGGS have in their
-code, are rules of the book here. Those that TASO generated are read from its own file, which is not
-part of this package; four of them are wrong, and others hold for ordinary convolutions only.
+code, are rules of the book here. Those that TASO generated are equations beside its reader; four of
+them are wrong, and others hold for ordinary convolutions only.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from itertools import chain
-from pathlib import Path
 
-from eqsat_opt.errors import RuleError
 from eqsat_opt.proving.taso.convert import Groups, to_rule
+from eqsat_opt.proving.taso.equations import published_rules
 from eqsat_opt.proving.taso.handwritten import HAND_WRITTEN
-from eqsat_opt.proving.taso.reader import TasoRule, read_taso
 from eqsat_opt.rules.rule import Rule
 
-__all__ = ["COSTS_ONLY", "METAFLOW", "RULE_SETS", "TASO_FILE", "book_rules_of", "file_rules_of"]
+__all__ = ["COSTS_ONLY", "METAFLOW", "RULE_SETS", "book_rules_of", "file_rules_of"]
 
 RULE_SETS = ("metaflow", "taso", "taso-published", "ocggs")
 """Names of rule sets that a selection may contain."""
 
 COSTS_ONLY = frozenset({"taso-published"})
 """Sets with wrong rules, which serve to reproduce published costs and nothing else."""
-
-TASO_FILE = "TASO_PB"
-"""The environment variable that holds the path of TASO's file."""
-
-_DIGEST = "1a03c0cee64c434dc98bfd92fd2cd705d99a79d3b0089dc724c882b7b32a08b3"
-"""SHA-256 of the file that TASO published; OCGGS has the same one."""
 
 _WRONG = frozenset({99, 100, 130, 131})
 """Rules of TASO's file that are refuted; all others are derived from the book (`conformance`)."""
@@ -86,33 +76,13 @@ def file_rules_of(name: str) -> list[Rule]:
     """Return the rules of a set that are not in the book, each of them once.
 
     These are TASO's. Wrong rules are left out, except in the published set.
-
-    Raises:
-        RuleError: TASO's file is needed and is missing, or another file is in its place.
     """
     if name == "metaflow":
         return []
-    rules = [one for one in _read() if one.number not in _FUSIONS]
+    rules = [one for one in published_rules() if one.number not in _FUSIONS]
     if name in COSTS_ONLY:
         return [*_distinct([to_rule(one, Groups.ANY) for one in rules]), *HAND_WRITTEN[:2]]
     return _distinct([to_rule(one) for one in rules if one.number not in _WRONG])
-
-
-def _read() -> Sequence[TasoRule]:
-    given = os.environ.get(TASO_FILE)
-    if not given:
-        raise RuleError(
-            "the rule sets taso and ocggs need the file of TASO's substitutions, graph_subst.pb of "
-            f"its repository; set {TASO_FILE} to its path"
-        )
-    path = Path(given)
-    rules = read_taso(path)
-    if sha256(path.read_bytes()).hexdigest() != _DIGEST:
-        raise RuleError(
-            f"{path} is not the file that TASO published; eqsat-opt rules import {path} says "
-            "which of its rules are right"
-        )
-    return rules
 
 
 def _distinct(rules: Sequence[Rule]) -> list[Rule]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.rules.foreign import import_foreign
 from eqsat_opt.cli.rules.operators import show_operators
 from eqsat_opt.cli.rules.table import (
     level_of,
@@ -24,13 +21,11 @@ from eqsat_opt.cli.rules.table import (
     standing_json,
 )
 from eqsat_opt.cli.rules.trial import try_rules
+from eqsat_opt.cli.rules.workers import checked_jobs, workers
 from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
-from eqsat_opt.common.child_processes import end_with_parent
 from eqsat_opt.errors import OptionError, RuleError, or_nearest
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from eqsat_opt.lab.certification import Outcome
     from eqsat_opt.rules.rule import Rule
 
@@ -143,41 +138,6 @@ def _show(
 # verify -----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _workers(jobs: int) -> Iterator[Executor]:
-    """Open a pool of fresh processes, which import the rules but not this command line."""
-    from eqsat_opt.lab.certification import SerialExecutor
-
-    if jobs == 1:
-        yield SerialExecutor()
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_prepare_worker
-    ) as executor:
-        try:
-            yield executor
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _prepare_worker() -> None:
-    # An interrupt reaches the whole group of processes. A worker that it killed could leave the
-    # queue locked, and the others would wait forever, so workers finish their rule before they end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
-    # Proofs make many small values and few cycles. The search for cycles took a fifth of the time.
-    gc.freeze()
-    gc.set_threshold(1_000_000, 50, 50)
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _chosen(names: Sequence[str]) -> list[Rule]:
     from eqsat_opt.rules.library import FAMILIES, named_rules
 
@@ -200,12 +160,10 @@ def _run(rules: Sequence[Rule], level: int, jobs: int, quiet: bool) -> list[Outc
         for rule in family
         if rule.name in known and known[rule.name].level == 2
     ]
-    if jobs < 0:
-        raise OptionError(f"--jobs {jobs} is negative; give 0 for one per usable core")
-    jobs = min(jobs or _usable_cores(), len(rules))
+    jobs = min(checked_jobs(jobs), len(rules))
     chosen = {rule.name for rule in rules}
     axioms = None if len(chosen) >= len(proven) else proven
-    with stage_progress(quiet) as show, _workers(jobs) as executor:
+    with stage_progress(quiet) as show, workers(jobs) as executor:
         return verify(
             rules, level=level, executor=executor, known=known, axioms=axioms,
             progress=lambda done, of, what: show(f"{done} of {of}", what),
@@ -276,9 +234,20 @@ def _import(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="A rulebook (.py) or TASO's rules (.pb).", show_default=False
+            metavar="FILE",
+            help="A rulebook (.py), TASO's rules (.pb), or rules of another system.",
+            show_default=False,
         ),
     ],
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="rulebook, taso or tensat, where the name of the file does not tell.",
+            show_default=False,
+        ),
+    ] = None,
     level: Annotated[
         int | None,
         typer.Option(
@@ -299,6 +268,7 @@ def _import(
     debug: a.Debug = False,
 ) -> None:
     """Print each rule of a file with the verdict of the gate; exit code 1 if it refuses one."""
+    from eqsat_opt.lab.imports.formats import format_of
     from eqsat_opt.proving.admission import check_claims, claims_beside
     from eqsat_opt.proving.certificates.cache import keep
     from eqsat_opt.proving.certificates.certificate import certificates_beside, write_certificates
@@ -308,16 +278,19 @@ def _import(
         raise OptionError(f"--level {level} does not exist; give 1 or 2")
     check_writable(json, (file, certificates_beside(Path(file))))
     path = Path(file)
-    if path.suffix.lower() not in (".py", ".pb"):
-        raise RuleError(f"{file} is neither a rulebook (.py) nor a file of TASO's rules (.pb)")
-    if path.suffix.lower() == ".pb":
+    kind = format_of(path, format_name)
+    if kind != "rulebook":
         if write:
             raise OptionError("--write keeps certificates of .py rulebooks only; leave it out")
         if level is not None:
             raise OptionError(
-                "--level is for .py rulebooks; TASO's rules are derived; leave it out"
+                "--level is for .py rulebooks; rules of other systems are derived or proven where "
+                "they can be; leave it out"
             )
-        _classify(path, json, quiet)
+        if kind == "taso":
+            _classify(path, json, quiet)
+        else:
+            import_foreign(path, kind, jobs, json=json, quiet=quiet)
         return
     rules = read_users_rules(file)
     beside = certificates_beside(path)

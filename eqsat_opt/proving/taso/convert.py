@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.proving.taso.reader import Side, TasoOp, TasoRule, Value, variable_names
+from eqsat_opt.rules.extents import extent, seam
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
 from eqsat_opt.rules.term import Apply, AttrPattern, Condition, Expr, Term, Var, expr, ops, slice_
 
@@ -33,55 +34,6 @@ class Groups(enum.StrEnum):
 _EXTENT_OF_OPERAND = frozenset({"Add", "Mul", "Relu", "Sigmoid", "Tanh"})
 _ACTIVATIONS = {"sigmoid": "Sigmoid", "relu": "Relu", "tanh": "Tanh"}
 _KERNEL_AXES = (2, 3)
-
-
-def _extent(term: Term, axis: int) -> Expr:
-    """Return the extent of a term along an axis, from the extents of its variables."""
-    if isinstance(term, Var):
-        return term.dim(axis)
-    assert isinstance(term, Apply)
-    first, second = term.args[0], term.args[-1]
-    match term.op:
-        case "MatMul":
-            return _extent(second if axis == 1 else first, axis)
-        case "Conv":
-            # Windows cover the data at stride 1 with SAME padding; other strides are refused.
-            return _extent(second, 0) if axis == 1 else _extent(first, axis)
-        case "Concat":
-            parts = [_extent(arg, axis) for arg in term.args]
-            return parts[0] + parts[1] if _axis(term) == axis else parts[0]
-        case "Slice":
-            if _axis(term) == axis:
-                lo, hi = term.attrs["lo"], term.attrs["hi"]
-                assert isinstance(lo, Expr)
-                assert isinstance(hi, Expr)
-                return hi - lo
-    return _extent(first, axis)
-
-
-def _axis(term: Apply) -> int:
-    axis = term.attrs["axis"]
-    assert isinstance(axis, Expr)
-    return int(axis.args[0])
-
-
-def _cut(term: Term, axis: int) -> Expr:
-    """Return where a split along ``axis`` cuts: at the boundary in the concatenated operand.
-
-    Raises:
-        RuleError: no concatenation made the term.
-    """
-    if isinstance(term, Apply):
-        first, second = term.args[0], term.args[-1]
-        if term.op == "Concat" and _axis(term) == axis:
-            return _extent(first, axis)
-        if term.op in _EXTENT_OF_OPERAND or (term.op == "Concat" and _axis(term) != axis):
-            return _cut(first, axis)
-        if term.op == "MatMul":
-            return _cut(second if axis == 1 else first, axis)
-        if term.op == "Conv" and axis < 2:
-            return _cut(second, 0) if axis == 1 else _cut(first, 0)
-    raise RuleError(f"a split along axis {axis} of {term}, which no concatenation made")
 
 
 class _Conversion:
@@ -139,8 +91,8 @@ class _Conversion:
                 return ops.Concat(*operands, axis=op.parameters["axis"])
             case "split":
                 axis = op.parameters["axis"]
-                cut = _cut(first, axis)
-                bounds = (expr(0), cut) if output == 0 else (cut, _extent(first, axis))
+                cut = seam(first, axis)
+                bounds = (expr(0), cut) if output == 0 else (cut, extent(first, axis))
                 return slice_(first, axis, *bounds)
             case "ewadd" | "ewmul":
                 if is_source:
@@ -163,16 +115,16 @@ class _Conversion:
         pads: AttrPattern = tuple(expr(0) for _ in range(4))
         if op.pad == "same":
             pads = self.same_pads(w, is_source=is_source)
-        group: Expr = _extent(x, 1) // _extent(w, 1)
+        group: Expr = extent(x, 1) // extent(w, 1)
         if is_source:
             group = expr(1) if self.groups is Groups.ORDINARY else self.integer("g")
         return ops.Conv(x, w, strides=strides, pads=pads, dilations=(1, 1), group=group)
 
     def same_pads(self, w: Term, *, is_source: bool) -> tuple[Expr, ...]:
-        kernel = [_extent(w, axis) for axis in _KERNEL_AXES]
+        kernel = [extent(w, axis) for axis in _KERNEL_AXES]
         if self.kernel is not None:
             if is_source:
-                self.when += [extent == self.kernel for extent in kernel]
+                self.when += [size == self.kernel for size in kernel]
             return tuple(expr(p) for p in ((self.kernel - 1) // 2,) * 2 + (self.kernel // 2,) * 2)
         same = *((k - 1) // 2 for k in kernel), *(k // 2 for k in kernel)
         return self.matched_pads(same) if is_source else same
@@ -201,7 +153,7 @@ class _Conversion:
                 self.when.append(same[0].shape == same[1].shape)
             return
         for axis in range(min(self.rank_of(x), self.rank_of(y))):
-            left, right = _extent(x, axis), _extent(y, axis)
+            left, right = extent(x, axis), extent(y, axis)
             if str(left) != str(right):
                 self.when.append(left == right)
 

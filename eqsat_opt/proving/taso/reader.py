@@ -16,7 +16,17 @@ from types import MappingProxyType
 from eqsat_opt.errors import RuleError
 from eqsat_opt.proving.taso.wire import Message, parse
 
-__all__ = ["Pair", "Side", "TasoOp", "TasoRule", "Value", "read_taso", "variable_names"]
+__all__ = [
+    "ACTIVATIONS",
+    "PADS",
+    "Pair",
+    "Side",
+    "TasoOp",
+    "TasoRule",
+    "Value",
+    "read_taso",
+    "variable_names",
+]
 
 _KINDS: Mapping[int, tuple[str, int, int]] = {
     3: ("conv", 2, 1), 8: ("relu", 1, 1), 9: ("sigmoid", 1, 1), 10: ("tanh", 1, 1),
@@ -34,8 +44,10 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "conv": ("stride_h", "stride_w", "pad", "activation"), "matmul": ("activation",),
     "concat": ("axis", "rank"), "split": ("axis",),
 }  # fmt: skip
-_ACTIVATIONS = ("none", "sigmoid", "relu", "tanh")
-_PADS = ("same", "valid")
+ACTIVATIONS = ("none", "sigmoid", "relu", "tanh")
+"""Activations by the numbers that the file gives them."""
+PADS = ("same", "valid")
+"""Paddings by the numbers that the file gives them."""
 _MOST_OPS = 16
 """Most operators per side; the file's rules have six, and a side is read as a tree."""
 _LETTERS = (*"xyzwuvabcdefgh", *(f"x{i}" for i in range(2 * _MOST_OPS)))
@@ -68,12 +80,12 @@ class TasoOp:
     @property
     def activation(self) -> str:
         """The activation applied to the result: ``none``, ``sigmoid``, ``relu`` or ``tanh``."""
-        return _ACTIVATIONS[self.parameters.get("activation", 0)]
+        return ACTIVATIONS[self.parameters.get("activation", 0)]
 
     @property
     def pad(self) -> str:
         """The padding: ``same`` or ``valid``."""
-        return _PADS[self.parameters.get("pad", 0)]
+        return PADS[self.parameters.get("pad", 0)]
 
     def __str__(self) -> str:
         given = self.parameters
@@ -192,7 +204,7 @@ def _operator(message: Message, before: Sequence[TasoOp]) -> TasoOp:
     missing = [name for name in _NEEDED.get(kind, ()) if name not in parameters]
     if missing:
         raise RuleError(f"{message.name} lacks the parameter {missing[0]!r}")
-    for name, limit in (("activation", len(_ACTIVATIONS)), ("pad", len(_PADS))):
+    for name, limit in (("activation", len(ACTIVATIONS)), ("pad", len(PADS))):
         if not 0 <= parameters.get(name, 0) < limit:
             raise RuleError(f"{message.name} has {name} {parameters[name]}")
     return TasoOp(kind, operands, MappingProxyType(parameters))

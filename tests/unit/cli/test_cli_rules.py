@@ -280,10 +280,29 @@ def test_import_of_two_rules_of_one_name(
     assert "rule 'matmul/assoc' is in the book already; rename yours" in error
 
 
+def test_import_of_equations(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "rules.txt"
+    path.write_text("relu(input_7)==relu(input_7)")
+    assert run(["rules", "import", str(path), "--jobs", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "tensat/1: relu(input_7) == relu(input_7)" in text
+    assert "1 rules: 1 derived" in text
+    path.write_text("relu(input_7)==transpose(input_7)relu(input_7)==smul(input_7,input_20)")
+    assert "1 of 2 rules of" in error_of(capsys, "import", str(path), "--jobs", "1")
+    assert "--write keeps certificates" in error_of(capsys, "import", str(path), "--write")
+    assert "--level is for .py" in error_of(capsys, "import", str(path), "--level", "2")
+
+
 def test_import_of_what_is_no_rulebook(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    text = tmp_path / "rules.txt"
+    text = tmp_path / "rules.text"
     text.write_text("x + y = y + x")
     assert "neither a rulebook (.py) nor" in error_of(capsys, "import", str(text))
+    assert "no equation of TENSAT at character 2" in error_of(
+        capsys, "import", str(text), "--format", "tensat"
+    )
+    assert "there is no format 'tensor'" in error_of(
+        capsys, "import", str(text), "--format", "tensor"
+    )
     python = tmp_path / "rules.py"
     python.write_text("x + y = = y + x")
     assert "is not Python: line 1" in error_of(capsys, "import", str(python))

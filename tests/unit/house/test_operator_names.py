@@ -211,7 +211,11 @@ HELD: dict[str, dict[str, str]] = {
         "select/tiling/tiling.py": "Add Concat Conv",
     },
     "builds models, graphs or probes of these operators, or reads a foreign format": {
-        "proving/taso/convert.py": "Add Concat Conv MatMul Mul Relu Sigmoid Slice Tanh",
+        "proving/taso/convert.py": "Add Mul Relu Sigmoid Tanh",
+        "lab/imports/tensat.py": "Add Mul",
+        "rules/extents.py":
+            "AveragePool Concat Conv Fill IdentityKernel MatMul MaxPool Pad Reshape Slice "
+            "Transpose",
         "lab/testing/eclasses.py": "Gather",
         "lab/testing/graphs.py":
             "Abs Add AveragePool Concat Conv MatMul MaxPool Mul Neg Relu Sigmoid Slice Sub Tanh "

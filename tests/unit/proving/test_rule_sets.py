@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import RuleError
-from eqsat_opt.proving.rule_sets import METAFLOW, RULE_SETS, TASO_FILE
+from eqsat_opt.proving.rule_sets import METAFLOW, RULE_SETS
 from eqsat_opt.proving.selection import costs_only, load_rules, notes_on_rules, standings
-
-FILE = Path(
-    os.environ.get("TASO_PB")
-    or Path(__file__).parents[4] / "shared" / "data" / "taso" / "graph_subst.pb"
-)
-needs_file = pytest.mark.skipif(
-    not FILE.is_file(), reason=f"needs TASO's rule file: set TASO_PB or put it at {FILE}"
-)
-
-
-@pytest.fixture
-def taso_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TASO_FILE, str(FILE))
 
 
 def _names(selection: str) -> list[str]:
@@ -45,8 +29,6 @@ def test_a_set_is_part_of_a_selection() -> None:
     assert len(_names("conv,metaflow")) > len(_names("conv"))
 
 
-@needs_file
-@pytest.mark.usefixtures("taso_file")
 def test_taso_without_what_is_wrong() -> None:
     numbers = {name.partition("/")[2] for name in _names("taso") if name.startswith("taso/")}
     # 133 rules: four wrong, three for fusions and one more that repeats them, six repeat others.
@@ -55,8 +37,6 @@ def test_taso_without_what_is_wrong() -> None:
     assert set(_names("taso")) < set(_names("ocggs"))
 
 
-@needs_file
-@pytest.mark.usefixtures("taso_file")
 def test_published_rules_serve_costs_only() -> None:
     assert costs_only("taso-published")
     assert costs_only(["conv", "taso-published"])
@@ -67,26 +47,6 @@ def test_published_rules_serve_costs_only() -> None:
     assert "taso/99-any-group" in names
     assert "handwritten/conv-mul" in names
     assert "wrong, as published" in notes_on_rules()[0]
-
-
-def test_the_file_must_be_there_and_the_published_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(TASO_FILE, raising=False)
-    with pytest.raises(RuleError, match=f"set {TASO_FILE} to its path"):
-        load_rules("taso", Numerics.REASSOCIATE)
-    monkeypatch.setenv(TASO_FILE, str(tmp_path / "none.pb"))
-    with pytest.raises(RuleError, match=r"none\.pb"):
-        load_rules("ocggs", Numerics.REASSOCIATE)
-
-
-@needs_file
-def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = tmp_path / "other.pb"
-    other.write_bytes(FILE.read_bytes() * 2)
-    monkeypatch.setenv(TASO_FILE, str(other))
-    with pytest.raises(RuleError, match="is not the file that TASO published"):
-        load_rules("taso", Numerics.REASSOCIATE)
 
 
 def test_an_unknown_name_is_told_the_sets() -> None:

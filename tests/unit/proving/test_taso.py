@@ -15,6 +15,7 @@ from eqsat_opt.errors import RuleError
 from eqsat_opt.lab.conformance import GROUP_CONDITION, Conformance, classify
 from eqsat_opt.proving import check_rule
 from eqsat_opt.proving.taso import Groups, TasoRule, read_taso, to_rule
+from eqsat_opt.proving.taso.equations import parse_rule, published_rules
 from eqsat_opt.proving.taso.handwritten import HAND_WRITTEN
 from eqsat_opt.rules.axioms import EQUATIONS, axioms
 from eqsat_opt.rules.bindings import Bindings, type_of
@@ -33,6 +34,39 @@ WRONG = [99, 100, 130, 131]
 ONLY_UNGROUPED = [98, 105, 125, 126, 127, 128, 129]
 
 Fields = Sequence[tuple[int, "int | bytes"]]
+
+
+# The equations that come with the package --------------------------------------------------------
+
+
+@needs_file
+def test_the_equations_are_those_of_the_file() -> None:
+    for ours, theirs in zip(published_rules(), read_taso(FILE), strict=True):
+        assert str(ours) == str(theirs)
+        for groups in Groups:
+            assert str(to_rule(ours, groups)) == str(to_rule(theirs, groups))
+
+
+def test_equations_are_read_as_they_are_printed() -> None:
+    assert len(published_rules()) == 133
+    for one in published_rules():
+        assert parse_rule(str(one), one.number) == one
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "relu(x)",
+        "relu(x) => x y",
+        "relu(x) => relu[2](x)",
+        "conv(x, y) => conv(y, x)",
+        "?(x) => x",
+    ],
+)
+def test_what_is_no_equation_is_refused(line: str) -> None:
+    with pytest.raises(RuleError, match="is no rule of TASO"):
+        parse_rule(line, 0)
 
 
 # A file of our own -------------------------------------------------------------------------------
