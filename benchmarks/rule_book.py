@@ -3,7 +3,8 @@
     python -m benchmarks.rule_book redundancy        # which rules follow from the others
     python -m benchmarks.rule_book growth            # e-nodes per rule on the tiny zoo
     python -m benchmarks.rule_book growth --json -   # the same as JSON
-    python -m benchmarks.rule_book equations --taso graph_subst.pb   # what each of the 23 is for
+    python -m benchmarks.rule_book equations         # what each of the 23 is for
+    python -m benchmarks.rule_book generated --rulebook found.py     # beside TASO and the book
 
 Growth has two readings. *made* counts the e-nodes that a rule was the first to make. *without* says
 how many e-nodes fewer there are if the rule is left out; it differs where others make the same, or
@@ -30,10 +31,12 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.lab import zoo
 from eqsat_opt.lab.testing.redundancy import redundant
-from eqsat_opt.proving.taso import read_taso, to_rule
+from eqsat_opt.proving.taso import to_rule
+from eqsat_opt.proving.taso.equations import published_rules
 from eqsat_opt.rules.axioms import EQUATIONS, axioms
-from eqsat_opt.rules.library import families
+from eqsat_opt.rules.library import book, families
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
+from eqsat_opt.rules.rulebooks import read_rulebook
 
 OFF = (Phase.SIBLINGS, Phase.DERIVATION)
 """Phases that saturation does not run."""
@@ -162,11 +165,8 @@ def _redundancy(chosen: argparse.Namespace) -> int:
 
 
 def _equations(chosen: argparse.Namespace) -> int:
-    """How many rules of TASO's file are not derived without each equation."""
-    if chosen.taso is None:
-        print("error: give TASO's rule file with --taso FILE", file=sys.stderr)
-        return 1
-    goals = [to_rule(rule) for rule in read_taso(chosen.taso)]
+    """How many of TASO's rules are not derived without each equation."""
+    goals = [to_rule(rule) for rule in published_rules()]
     table: dict[str, list[str]] = {}
     with_all = _derived(goals, axioms())
     for equation, names in EQUATIONS.items():
@@ -183,6 +183,28 @@ def _equations(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _generated(chosen: argparse.Namespace) -> int:
+    """Which of TASO's rules generated ones derive, and which of these the book does not."""
+    if chosen.rulebook is None:
+        print("error: give what eqsat-opt rules generate wrote, --rulebook FILE", file=sys.stderr)
+        return 1
+    found = read_rulebook(Path(chosen.rulebook))
+    goals = [to_rule(rule) for rule in published_rules()]
+    of_taso = _derived(goals, found)
+    of_book = set(_derived(found, [*book().values()]))
+    new = [rule for rule in found if rule.name not in of_book]
+    if chosen.json:
+        known = {"rules": len(found), "of_taso": of_taso, "new": {r.name: str(r) for r in new}}
+        _write(known, chosen.json)
+        return 0
+    missing = [goal.name for goal in goals if goal.name not in of_taso]
+    print(f"{len(of_taso)} of TASO's {len(goals)} rules derived; not {', '.join(missing)}")
+    print(f"{len(new)} of {len(found)} generated rules are not derived from the book")
+    for rule in new:
+        print(f"  {rule.name}: {rule}")
+    return 0
+
+
 def _derived(goals: Sequence[Rule], equations: Sequence[Rule]) -> list[str]:
     prover = Prover(equations, iterations=4, most=1)
     return [goal.name for goal in goals if prover.derive(goal, minimise=False) is not None]
@@ -193,9 +215,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("table", choices=("redundancy", "growth", "equations"))
+    parser.add_argument("table", choices=("redundancy", "growth", "equations", "generated"))
     parser.add_argument("--json", metavar="FILE", help="write JSON; - for standard output")
-    parser.add_argument("--taso", metavar="FILE", help="TASO's rules, for the table of equations")
+    parser.add_argument("--rulebook", metavar="FILE", help="generated rules")
     parser.add_argument("--models", nargs="*", metavar="NAME", help="of the zoo; all by default")
     parser.add_argument("--nodes", type=int, default=20_000, help="limit of e-nodes per model")
     parser.add_argument(
@@ -205,7 +227,10 @@ def main(arguments: list[str] | None = None) -> int:
         help="greatest class of rules",
     )
     chosen = parser.parse_args(arguments)
-    tables = {"redundancy": _redundancy, "growth": _growth, "equations": _equations}
+    tables = {
+        "redundancy": _redundancy, "growth": _growth, "equations": _equations,
+        "generated": _generated,
+    }  # fmt: skip
     try:
         return tables[chosen.table](chosen)
     except EqsatError as error:

@@ -11,6 +11,7 @@ import typer
 
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.rules.foreign import import_foreign
+from eqsat_opt.cli.rules.generate import generate_rules
 from eqsat_opt.cli.rules.operators import show_operators
 from eqsat_opt.cli.rules.table import (
     level_of,
@@ -42,6 +43,7 @@ app.callback(invoke_without_command=True)(a.show_help)
 
 app.command("try")(try_rules)
 app.command("operators")(show_operators)
+app.command("generate")(generate_rules)
 
 
 @app.command("list")

@@ -213,6 +213,8 @@ HELD: dict[str, dict[str, str]] = {
     "builds models, graphs or probes of these operators, or reads a foreign format": {
         "proving/taso/convert.py": "Add Mul Relu Sigmoid Tanh",
         "lab/imports/tensat.py": "Add Mul",
+        "lab/generation/settings.py":
+            "Add Concat Conv MatMul Mul ReduceMean ReduceSum Relu Slice Softmax Sub Transpose",
         "rules/extents.py":
             "AveragePool Concat Conv Fill IdentityKernel MatMul MaxPool Pad Reshape Slice "
             "Transpose",
