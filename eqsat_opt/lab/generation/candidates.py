@@ -78,9 +78,9 @@ def _named(left: Tree, right: Tree | int, setting: Setting) -> Candidate:
     of_shape: dict[object, list[int]] = defaultdict(list)
     for number, leaf in enumerate(setting.leaves):
         of_shape[leaf.shape].append(number)
-    for leaf in (*leaves_of(left), *leaves_of(right)):
-        if leaf not in names:
-            names[leaf] = of_shape[setting.leaves[leaf].shape].pop(0)
+    for one in (*leaves_of(left), *leaves_of(right)):
+        if one not in names:
+            names[one] = of_shape[setting.leaves[one].shape].pop(0)
     renamed = _renamed(left, names)
     assert isinstance(renamed, tuple)
     return Candidate(renamed, _renamed(right, names))
@@ -96,11 +96,14 @@ class Instances:
     """Equations that are known to hold, with which instances of them are recognised."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, object], list[tuple[Tree, Tree | int]]] = defaultdict(list)
+        self._known: dict[tuple[object, object], list[tuple[Tree | int, Tree | int]]] = defaultdict(
+            list
+        )
 
     def add(self, one: Candidate) -> None:
         """Add an equation, to be used in both directions."""
-        for left, right in ((one.left, one.right), (one.right, one.left)):
+        sides: tuple[Tree | int, Tree | int] = one.left, one.right
+        for left, right in (sides, sides[::-1]):
             self._known[_head(left), _head(right)].append((left, right))
 
     def has(self, one: Candidate) -> bool:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from eqsat_opt.lab.generation.settings import Operation, Setting, Shape
 
 __all__ = ["Enumerated", "Tree", "enumerate_terms"]
 
-Tree = tuple  # type: ignore[type-arg]
+Tree = tuple[Any, ...]
 """An operation's number and the trees of its operands; a variable is its number alone."""
 
 _BATCH_ELEMENTS = 1 << 20
@@ -116,7 +117,7 @@ class _Enumeration:
         *,
         last: bool,
     ) -> None:
-        """Number a batch of terms; keep the values of those that begin a class."""
+        """Add a batch of terms, and keep the values of those that begin a class."""
         found, known = self.found, self.known
         first = len(found.terms)
         found.terms.extend(zip([op] * len(a), a.tolist(), b.tolist(), strict=True))

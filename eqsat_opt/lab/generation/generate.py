@@ -61,7 +61,7 @@ class Generated:
 
     @property
     def summary(self) -> str:
-        """What was found, in a few lines; it has times."""
+        """The counts and times in a few lines."""
         lines = [
             f"{one.setting}: {one.count:,} terms in {one.enumeration_s:.1f} s, "
             f"{one.equal:,} of them equal to others, {one.candidates:,} candidates"

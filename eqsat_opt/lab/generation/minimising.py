@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from eqsat_opt.egraph.derivation.derive import Prover
 from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.lab.certification import verify
 from eqsat_opt.lab.generation.candidates import Candidate, Instances
 from eqsat_opt.lab.generation.settings import Setting
@@ -20,14 +21,13 @@ from eqsat_opt.lab.generation.statements import matchable, statements
 from eqsat_opt.proving.certificates.certificate import Certificate
 from eqsat_opt.proving.checks.exact import check_rule
 from eqsat_opt.rules.rule import Numerics, Rule, directed
-from eqsat_opt.rules.term import applied
+from eqsat_opt.rules.term import MAP, Apply, applied
 
 __all__ = ["Basis", "Kept", "prover_of"]
 
 _ITERATIONS = 3
 _NODES = 1_500
 _QUICK_POINTS = 16
-_ROUNDING = ("MatMul", "Conv")
 Progress = Callable[[int, int, str], None]
 
 
@@ -109,7 +109,7 @@ class Basis:
             if report.refutation is not None:
                 return None
         rule = replace(statement, name=self._name(statement.name))
-        rounds = any(term.op in _ROUNDING for term in applied(rule.roots))
+        rounds = any(_has_sums(term) for term in applied(rule.roots))
         for numerics in tuple(Numerics)[1 if rounds else 0 :]:
             (outcome,) = verify([replace(rule, numerics=numerics)], level=2)
             if outcome.passed and outcome.certificate is not None:
@@ -120,6 +120,10 @@ class Basis:
         taken = {one.rule.name for one in self.kept}
         names = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3)))
         return next(one for one in names if one not in taken)
+
+
+def _has_sums(term: Apply) -> bool:
+    return term.op != MAP and get_op(term.op).kind == "contraction"
 
 
 def _derive(prover: Prover, goal: Rule) -> bool:

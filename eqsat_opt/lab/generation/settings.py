@@ -1,7 +1,7 @@
-"""What terms are made of: variables with their shapes, and operators with their evaluation.
+"""The parts of terms: variables with their shapes, and operators with their evaluation.
 
 A setting fixes small shapes at which operators compose: matrices, images with kernels, and rows of
-features. What holds at these shapes is a candidate for a rule, no more.
+features. An equation at these shapes is a candidate for a rule, no more.
 """
 
 from __future__ import annotations
@@ -202,8 +202,10 @@ def _along(key: str, axis: int, seam: int) -> Iterator[Operation]:
             yield Operation(key, "Softmax", {"axis": axis}, 1, _softmax(axis))
         case "reducesum" | "reducemean":
             op = "ReduceSum" if key == "reducesum" else "ReduceMean"
-            attrs = {"axes": (axis,), "keepdims": 1}
-            yield Operation(key, op, attrs, 1, _reduced_sum(axis, mean=key == "reducemean"))
+            yield Operation(
+                key, op, {"axes": (axis,), "keepdims": 1}, 1,
+                _reduced_sum(axis, mean=key == "reducemean"),
+            )  # fmt: skip
 
 
 def _pointwise(key: str) -> Iterator[Operation]:

@@ -1,7 +1,7 @@
 """Rules of two outputs: siblings that share an operand are parts of one operator.
 
-A rule ``F(concat(y, z)) = concat(F(y), F(z))`` of one output says how to merge the siblings F(y)
-and F(z): each is a slice of the left side. Only siblings with an operand in common are worth it
+A rule ``F(concat(y, z)) = concat(F(y), F(z))`` of one output merges the siblings F(y) and
+F(z): each is a slice of the left side. Only siblings with an operand in common are worth it
 where the operator has several.
 """
 

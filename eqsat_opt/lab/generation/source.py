@@ -21,7 +21,7 @@ def rulebook_source(rules: Sequence[Rule], about: str) -> str:
 
     Args:
         rules: rules with distinct names.
-        about: the first lines of the file, which say where the rules are from.
+        about: the first lines of the file, on the origin of the rules.
     """
     bodies = [_rule(one) for one in rules]
     words = set(re.findall(r"\b[A-Za-z]\w*\b", "\n".join(bodies)))

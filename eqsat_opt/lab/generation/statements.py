@@ -35,6 +35,7 @@ from eqsat_opt.rules.term import (
 __all__ = ["matchable", "named", "statements"]
 
 _FUNCTION = "f"
+_FUNCTION_KEY = "relu"
 _AXES = ("i", "j")
 _BOUNDS = ("a", "b", "c", "e", "h", "k")
 _WINDOWS = ("strides", "pads", "dilations")
@@ -65,7 +66,7 @@ def statements(one: Candidate, setting: Setting) -> Iterator[Rule]:
     seen: set[str] = set()
     for axes, functions, groups in product(
         (True, False) if free_axes else (False,),
-        (True, False) if any(op.op == "Relu" for op in used) else (False,),
+        (True, False) if any(op.key == _FUNCTION_KEY for op in used) else (False,),
         (True, False) if any("group" in op.attrs for op in used) else (False,),
     ):
         try:
@@ -132,7 +133,7 @@ class _Terms:
             return Var(self.setting.leaves[tree].name)
         operation = self.setting.operations[tree[0]]
         args = tuple(self.term(one) for one in tree[1:])
-        if operation.op == "Relu" and self.form.functions:
+        if operation.key == _FUNCTION_KEY and self.form.functions:
             self.kinds[_FUNCTION] = "Func"
             return Function(_FUNCTION)(args[0])
         attrs = {name: self.attribute(name, value) for name, value in operation.attrs.items()}
