@@ -236,10 +236,9 @@ class Options:
         max_error: largest difference between the outputs of the tuned form and of the original, as
             a share of the maximum of each output; 0 allows no kernel that rounds differently. The
             same bound is that of low precision.
-        quality: goal for the outputs of low precision in place of a bound on their error:
-            ``top1>=0.99``, the share of rows whose largest element stays at its place;
-            ``cosine>=0.999``; or a function that is given the outputs for one sample and those of
-            the original, and returns whether they are good enough.
+        quality: goal of low precision in place of that bound: ``top1>=0.99``, the share of rows
+            whose largest element stays at its place, ``cosine>=0.999``, or a function of the
+            outputs for one sample and those of the original that accepts them or not.
         calibration: data on which the errors of low precision are measured: a file ``.npz`` or a
             folder of such files, as for ``input_data``, or ``random`` for inputs that are drawn.
         energy_model: file with a model of energy (``static_w``, ``pj_per_flop`` by precision,
@@ -437,15 +436,13 @@ class Options:
                     )
             return
         if self.quality is not None:
-            from eqsat_opt.approximation.quality import (
-                parse_quality,
-            )  # with NumPy, which help spares
+            from eqsat_opt.approximation.quality import parse_quality
 
             parse_quality(self.quality)
         if self.calibration is None:
             raise OptionError(
-                "errors of low precision are measured on data, and none are given; add "
-                "--calibration FILE.npz, FOLDER or random (calibration=) to optimize"
+                "errors of low precision are measured on data; add --calibration FILE.npz, FOLDER "
+                "or random (calibration=) to optimize"
             )
         if not self.is_here:
             raise OptionError(
