@@ -20,6 +20,7 @@ from benchmarks.isolated import attempt
 from benchmarks.own_error import tolerated_error
 from benchmarks.rows import geometric_mean
 from eqsat_opt import api
+from eqsat_opt.common.faults import Faults
 from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.ir.onnx.files.load import load_model
@@ -29,7 +30,7 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.coverage import coverage_of
 from eqsat_opt.ir.sizes.sizes import other_sizes, size_sets
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.pipeline.imported import normalised
+from eqsat_opt.pipeline.imported import import_graph
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.runtime.backends.native.tuning import output_error
@@ -106,7 +107,7 @@ class Outcome:
 def covered(path: str) -> Outcome:
     """Count the operators of a model that the e-graph holds."""
     try:
-        coverage = coverage_of(normalised(import_model(load_model(path)), request_of(Options())))
+        coverage = coverage_of(import_graph(load_model(path), request_of(Options()), Faults())[1])
     except EqsatError as error:
         return Outcome((("refused", str(error)),))
     failures = []

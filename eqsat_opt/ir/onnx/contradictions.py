@@ -7,11 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.values.types import StaticType, TensorType
 
-__all__ = ["contradiction"]
+__all__ = ["NeverRuns", "contradiction"]
 
 Types = Sequence[TensorType | None]
+
+
+class NeverRuns(ModelError):
+    """A node of a model cannot run on any input.
+
+    Attributes:
+        results: names of the results of the node.
+    """
+
+    def __init__(self, why: str, results: Sequence[str]) -> None:
+        super().__init__(why)
+        self.results = frozenset(results)
 
 
 def contradiction(
@@ -88,10 +101,23 @@ def _reshape(types: Types, attributes: Mapping[str, Any], target: Sequence[Any] 
     return "" if fits else f"{list(shape)} has {total} elements, which do not fit {list(target)}"
 
 
+def _operand_ranks(types: Types, _: object, __: object, *, ranks: Sequence[Sequence[int]]) -> str:
+    for index, (type_, allowed) in enumerate(zip(types, ranks, strict=False)):
+        if type_ is not None and type_.rank not in allowed:
+            return f"operand {index} has {type_.rank} dimensions instead of {allowed[-1]}"
+    return ""
+
+
+_OF_RECURRENCES = partial(_operand_ranks, ranks=((3,), (3,), (3,)))
+
 _CHECKS: Mapping[str, Callable[[Types, Mapping[str, Any], Sequence[Any] | None], str]] = {
     "Conv": _channels,
     "ConvTranspose": partial(_channels, transposed=True),
     "DepthToSpace": _depth_to_space,
+    "GRU": _OF_RECURRENCES,
+    "Gemm": partial(_operand_ranks, ranks=((1, 2), (2,))),  # onnxruntime takes a vector too
+    "LSTM": _OF_RECURRENCES,
+    "RNN": _OF_RECURRENCES,
     "Reshape": _reshape,
     "SpaceToDepth": _space_to_depth,
 }

@@ -20,7 +20,7 @@ from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.graph.handles import array_constant, tensor_constant
 from eqsat_opt.ir.onnx.bodies.importer import BodyImporter, Known, body_graphs
 from eqsat_opt.ir.onnx.computed_shapes import computed_types
-from eqsat_opt.ir.onnx.contradictions import contradiction
+from eqsat_opt.ir.onnx.contradictions import NeverRuns, contradiction
 from eqsat_opt.ir.onnx.files.load import (
     FREE_INITIALIZERS,
     ModelSource,
@@ -255,7 +255,8 @@ class _Importer(BodyImporter):
 
     def _enter_node(self, node: onnx_ir.Node) -> None:
         if node.domain == "" and (why := self._contradiction(node)):
-            raise ModelError(f"node {node.name!r} ({node.op_type}) can never run: {why}")
+            text = f"node {node.name!r} ({node.op_type}) can never run: {why}"
+            raise NeverRuns(text, [value.name or "" for value in node.outputs])
         if node.op_type in self._foreign and self._read(node, self._foreign[node.op_type]):
             return
         is_function = node.op_identifier() in self.model.functions

@@ -1,23 +1,34 @@
-"""Ifs whose conditions are constant once the graph around them is in normal form."""
+"""Ifs whose conditions are known: constant in normal form, or without an alternative.
+
+Where the branches of an If have results of different rank, all that reads them has no type. Often
+only one of the branches lets the model run: a squeezed state enters an LSTM, another one could not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import onnx_ir
 
+from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph
-from eqsat_opt.ir.onnx.bodies.importer import is_if
+from eqsat_opt.ir.onnx.bodies.importer import BRANCHES, is_if
+from eqsat_opt.ir.onnx.contradictions import NeverRuns
+from eqsat_opt.ir.onnx.files.load import node_reads
 from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.values.types import OtherType
 
 __all__ = ["folded_conditions", "import_decided"]
+
+_MOST_TRIALS = 4
+"""Ifs of which both branches are tried in turn; the model is imported once for each."""
 
 
 def import_decided(
     model: onnx_ir.Model, normal_form: Callable[[Graph], Graph | None], *, exact: bool
 ) -> tuple[Graph, Graph | None]:
-    """Import a model such that no If of its normal form has a constant condition.
+    """Import a model such that no If of its normal form has a condition that is known.
 
     A branch is entered by the importer, which applies all that it knows of shapes to the nodes of
     the branch. So each condition that the normal form folds is given to another import.
@@ -36,8 +47,64 @@ def import_decided(
         clean = normal_form(imported)
         folded = {} if clean is None else folded_conditions(clean)
         if folded.keys() <= conditions.keys():
-            return imported, clean
+            folded = _without_alternative(model, imported, conditions, exact=exact)
+            if not folded:
+                return imported, clean
         conditions.update(folded)
+
+
+def _without_alternative(
+    model: onnx_ir.Model, imported: Graph, conditions: Mapping[str, bool], *, exact: bool
+) -> dict[str, bool]:
+    """Return the first condition that must have one value, or the model could not run."""
+    needed = _needed(model.graph)
+    names = (name for name in _conditions_of_unknown_ranks(imported) if name not in conditions)
+    for _, name in zip(range(_MOST_TRIALS), names, strict=False):
+        refuted = [
+            value
+            for value in (True, False)
+            if _never_runs(model, {**conditions, name: value}, needed, exact=exact)
+        ]
+        if len(refuted) == 1:
+            return {name: not refuted[0]}
+    return {}
+
+
+def _conditions_of_unknown_ranks(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        if node.op == OPAQUE and is_if(node.payload):
+            name = node.payload.inputs[0].name
+            if name and any(isinstance(graph.types[one], OtherType) for one in node.outputs if one):
+                yield name
+
+
+def _never_runs(
+    model: onnx_ir.Model, conditions: Mapping[str, bool], needed: set[str], *, exact: bool
+) -> bool:
+    """Return whether a node that every run needs cannot run under some conditions."""
+    try:
+        import_model(model, exact=exact, conditions=conditions)
+    except NeverRuns as error:
+        return not needed.isdisjoint(error.results)
+    except ModelError:
+        pass  # the branch has another fault, of which nothing is concluded
+    return False
+
+
+def _needed(graph: onnx_ir.Graph) -> set[str]:
+    """Return the values on which the outputs of a graph depend, in its branches too.
+
+    The importer examines nodes of a branch only once it is known that the branch is taken. Nodes
+    out of order may be missed, which leaves an If as it is.
+    """
+    needed = {value.name for value in graph.outputs if value.name}
+    for node in reversed(graph):
+        if not needed.isdisjoint(value.name or "" for value in node.outputs):
+            needed.update(node_reads(node))
+            if is_if(node):
+                for name in BRANCHES:
+                    needed |= _needed(node.attributes[name].as_graph())
+    return needed
 
 
 def folded_conditions(graph: Graph) -> dict[str, bool]:

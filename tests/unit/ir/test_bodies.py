@@ -574,3 +574,66 @@ def test_what_the_runtime_takes_behind_a_branch_only_stays_there() -> None:
     expected = outputs(model, feeds)
     result = run(model, Options(store="", measure=False, race=False, check=0, threads=1))
     np.testing.assert_array_equal(outputs(result.model, feeds)[0], expected[0])
+
+
+def squeezed_or_not(reader: str) -> onnx.ModelProto:
+    """A value loses its last axis if that has one element; what reads it comes behind."""
+    return parsed(
+        f"""g (float[N, 4, S] x) => (float[M, 3] y)
+        <float[4, 3] w = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+         int64[1] one = {{1}}, int64[1] last = {{2}}, float[1, 3] three = {{0, 0, 0}}> {{
+            s = Shape <start = 2> (x)
+            c = Equal (s, one)
+            z = If (c) <
+                then_branch = then () => (float[?, 4] t) {{ t = Squeeze (x, last) }},
+                else_branch = other () => (float[?, 4, ?] e) {{ e = Identity (x) }}
+            >
+            {reader}
+        }}"""
+    )
+
+
+def decided(model: onnx.ModelProto) -> Graph:
+    _, clean = import_decided(load_model(model), normalise, exact=False)
+    assert clean is not None
+    return clean
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "r = Relu (z) y = Gemm (r, w)",
+        """r = Shape (z) two = Constant <value_ints = [2]> () k = Size (r) d = Equal (k, two)
+        y = If (d) <
+            then_branch = flat () => (float[?, 3] f) { f = Gemm (z, w) },
+            else_branch = deep () => (float[?, 3] g) { u = Neg (z) g = Gemm (u, w) }
+        >""",
+    ],
+)
+def test_a_branch_enters_if_the_model_could_not_run_with_the_other(reader: str) -> None:
+    model = squeezed_or_not(reader)
+    clean = decided(model)
+    assert "If" not in kinds(clean)
+    assert "Gemm" in {node.op for node in clean.nodes} or "MatMul" in kinds(clean)
+    require_equal(model, clean, *[{"x": np.ones((n, 4, 1), np.float32)} for n in (0, 1, 2)])
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        # Nothing needs the product, and a runtime may leave it out.
+        "dead = Gemm (z, w) r = ReduceSum <keepdims = 0> (z) y = Add (r, three)",
+        # The product is behind a branch that need not be taken.
+        """m = ReduceSum <keepdims = 0> (x) zero = Constant <value_float = 0.0> ()
+        d = Less (m, zero)
+        y = If (d) <
+            then_branch = flat () => (float[?, 3] f) { f = Gemm (z, w) },
+            else_branch = sum () => (float[1, 3] h) { h = Add (m, three) }
+        >""",
+    ],
+)
+def test_both_branches_stay_if_the_model_may_run_with_either(reader: str) -> None:
+    model = squeezed_or_not(reader)
+    clean = decided(model)
+    assert "If" in kinds(clean)
+    require_equal(model, clean, {"x": np.ones((2, 4, 1), np.float32)})
