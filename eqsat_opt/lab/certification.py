@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from eqsat_opt.errors import RuleError, RuleRefuted
 from eqsat_opt.proving.certificates.certificate import Certificate, why_invalid, write_certificates
 from eqsat_opt.proving.certificates.foundations import write_manifest
+from eqsat_opt.proving.evidence.files import Emission, write_evidence
 from eqsat_opt.proving.selection import book_certificates, certificate_path
 from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rule import Phase, Rule, directed
@@ -83,13 +84,18 @@ def _exact(rule: Rule, thorough: bool) -> tuple[Certificate | None, RuleRefuted 
         return None, error, time.perf_counter() - start
 
 
-def _prove(rule: Rule) -> tuple[str, str, str, float]:
+def _prove(rule: Rule, emission: Emission | None = None) -> tuple[str, str, str, float]:
     """Return status, scope, reason and seconds; the status is ``missing`` without z3."""
+    from eqsat_opt.proving.proof.record import Record
+
     start = time.perf_counter()
+    record = Record() if emission is not None else None
     try:
         from eqsat_opt.proving.proof import prove
 
-        proof = prove(rule, time_limit_s=_PROOF_LIMIT_S)
+        proof = prove(rule, time_limit_s=_PROOF_LIMIT_S, record=record)
+        if emission is not None and record is not None and proof.status == "proven":
+            write_evidence(rule, record, emission)
     except (ImportError, RuleError) as error:
         return "missing", "", str(error), time.perf_counter() - start
     return proof.status, proof.scope, proof.reason, proof.time_s
@@ -153,6 +159,7 @@ def verify(
     progress: Progress | None = None,
     known: Mapping[str, Certificate] | None = None,
     axioms: Sequence[Rule] | None = None,
+    emission: Emission | None = None,
 ) -> list[Outcome]:
     """Verify rules up to a level.
 
@@ -163,6 +170,7 @@ def verify(
         progress: called after each step.
         known: earlier certificates; their proofs count where z3 is missing or the level is 1.
         axioms: rules that level 3 may use; by default the given rules that reached level 2.
+        emission: where to write what proofs rest on; by default nothing is written.
 
     Returns:
         One outcome per rule, in the order given.
@@ -180,7 +188,7 @@ def verify(
     certificates = {name: one for name, (one, _, _) in exact.items() if one is not None}
     sound = [rule for rule in rules if rule.name in certificates]
     if level >= 2:
-        _to_level_2(sound, certificates, steps, times, notes=notes)
+        _to_level_2(sound, certificates, steps, times, notes=notes, emission=emission)
     if level == 1 or any(notes.values()):
         _keep_proofs(sound, certificates, known, notes)
     rest = [rule for rule in sound if rule.name not in thorough]
@@ -205,10 +213,11 @@ def _to_level_2(
     steps: _Steps,
     times: dict[str, float],
     notes: dict[str, list[str]],
+    emission: Emission | None,
 ) -> None:
     tried = [rule for rule in rules if certificates[rule.name].level >= 1]
     by_name = {rule.name: rule for rule in tried}
-    found = steps("proved", {rule.name: (_prove, (rule,)) for rule in tried})
+    found = steps("proved", {rule.name: (_prove, (rule, emission)) for rule in tried})
     for name, (status, scope, reason, taken) in found.items():
         times[name] += taken
         if status == "missing":

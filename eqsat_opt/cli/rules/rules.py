@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.rules.check import check_evidence
 from eqsat_opt.cli.rules.foreign import import_foreign
 from eqsat_opt.cli.rules.generate import generate_rules
 from eqsat_opt.cli.rules.operators import show_operators
@@ -23,11 +24,18 @@ from eqsat_opt.cli.rules.table import (
 )
 from eqsat_opt.cli.rules.trial import try_rules
 from eqsat_opt.cli.rules.workers import checked_jobs, workers
-from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
+from eqsat_opt.cli.session import (
+    check_writable,
+    make_folder,
+    output_console,
+    stage_progress,
+    write_json,
+)
 from eqsat_opt.errors import OptionError, RuleError, or_nearest
 
 if TYPE_CHECKING:
     from eqsat_opt.lab.certification import Outcome
+    from eqsat_opt.proving.evidence.files import Emission
     from eqsat_opt.rules.rule import Rule
 
 __all__ = ["app"]
@@ -43,6 +51,7 @@ app.callback(invoke_without_command=True)(a.show_help)
 
 app.command("try")(try_rules)
 app.command("operators")(show_operators)
+app.command("check")(check_evidence)
 app.command("generate")(generate_rules)
 
 
@@ -147,7 +156,14 @@ def _chosen(names: Sequence[str]) -> list[Rule]:
     return list({rule.name: rule for rule in chosen}.values())
 
 
-def _run(rules: Sequence[Rule], level: int, jobs: int, quiet: bool) -> list[Outcome]:
+def _run(
+    rules: Sequence[Rule],
+    level: int,
+    jobs: int,
+    quiet: bool,
+    *,
+    emission: Emission | None = None,
+) -> list[Outcome]:
     from eqsat_opt.lab.certification import verify
     from eqsat_opt.proving.selection import book_certificates
     from eqsat_opt.rules.library import FAMILIES, families
@@ -167,7 +183,7 @@ def _run(rules: Sequence[Rule], level: int, jobs: int, quiet: bool) -> list[Outc
     axioms = None if len(chosen) >= len(proven) else proven
     with stage_progress(quiet) as show, workers(jobs) as executor:
         return verify(
-            rules, level=level, executor=executor, known=known, axioms=axioms,
+            rules, level=level, executor=executor, known=known, axioms=axioms, emission=emission,
             progress=lambda done, of, what: show(f"{done} of {of}", what),
         )  # fmt: skip
 
@@ -187,6 +203,18 @@ def _verify(
     write: Annotated[
         bool, typer.Option("--write", help="Write the certificates beside the books.")
     ] = False,
+    emit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write what each proof rests on into this folder, for `rules check`: a trace and "
+            "the claims in SMT-LIB.",
+            show_default=False,
+        ),
+    ] = None,
+    lean: Annotated[
+        bool, typer.Option("--lean", help="With --emit: the statements in Lean 4 as well.")
+    ] = False,
     jobs: Annotated[
         int, typer.Option(metavar="N", help="Processes; 0 is one per usable core.")
     ] = 0,
@@ -198,14 +226,26 @@ def _verify(
     from time import perf_counter
 
     from eqsat_opt.lab.certification import LEVELS, write_book
+    from eqsat_opt.proving.evidence.files import Emission, write_contents
 
     if level not in LEVELS:
         raise OptionError(f"--level {level} does not exist; give 1, 2 or 3")
+    if lean and emit is None:
+        raise OptionError("--lean writes statements beside other evidence; give --emit DIR too")
+    if emit is not None and level == 1:
+        raise OptionError("--emit writes what proofs rest on; leave out --level 1")
     check_writable(json)
     rules = _chosen(names or ())
+    emission = None
+    if emit is not None:
+        make_folder(emit)
+        emission = Emission(emit, lean)
     start = perf_counter()
-    outcomes = _run(rules, level, jobs, quiet or json == "-")
+    outcomes = _run(rules, level, jobs, quiet or json == "-", emission=emission)
     taken = perf_counter() - start
+    if emit is not None:
+        proven = [o.rule.name for o in outcomes if o.certificate and o.certificate.level == 2]
+        write_contents(proven, emit)
     written = write_book(outcomes) if write else []
     if json is not None:
         write_json(outcomes_json(outcomes, taken, written), json)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from eqsat_opt.proving.proof.record import Record
+
 __all__ = ["Budget", "OutOfWork"]
 
 _UNITS_PER_S = 20_000
@@ -30,14 +32,15 @@ class OutOfWork(Exception):
 
 
 class Budget:
-    """The remaining budget of a proof, and its z3 context."""
+    """The remaining budget of a proof, its z3 context, and its record where one is kept."""
 
-    def __init__(self, nominal_s: float) -> None:
+    def __init__(self, nominal_s: float, record: Record | None = None) -> None:
         """Allow each scenario about ``nominal_s`` seconds of work on an idle core, and no more.
 
         The scenarios of a rule take similar work: a rule that can be proved is proved quickly in
         each, and a rule that cannot is given up at the first scenario without a proof.
         """
+        self.record = record
         self._limit = int(nominal_s * _UNITS_PER_S)
         self._left, self._total = self._limit, self._limit * _SCENARIOS
 

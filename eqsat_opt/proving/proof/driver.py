@@ -18,6 +18,7 @@ from eqsat_opt.proving.proof.budget import Budget, OutOfWork
 from eqsat_opt.proving.proof.definedness import undefined
 from eqsat_opt.proving.proof.elements import Rounded, elements_of
 from eqsat_opt.proving.proof.obligations import Key, Obligation, obligation
+from eqsat_opt.proving.proof.record import Record, Statement
 from eqsat_opt.proving.proof.sums.equality import vanishes
 from eqsat_opt.proving.proof.sums.from_terms import normalise
 from eqsat_opt.proving.proof.sums.integers_z3 import Context
@@ -76,7 +77,7 @@ class _Attempt:
     doubt: str = ""
 
 
-def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
+def prove(rule: Rule, *, time_limit_s: float = LIMIT_S, record: Record | None = None) -> Proof:
     """Prove that both sides of ``rule`` agree at all sizes, over the real numbers.
 
     The proof assumes the conditions of the rule, that both sides are well typed, and that their
@@ -101,6 +102,7 @@ def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
         time_limit_s: limit on the work on one combination of ranks, axes and flags, as seconds of
             an idle core; beyond it the result is ``unknown``. Work is counted in steps, so that the
             result is the same on every machine.
+        record: a record to fill with what the proof rests on.
 
     Raises:
         RuleError: z3 is not installed.
@@ -124,7 +126,7 @@ def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
 
     try:
         elements, reach = elements_of(rule), reach_of(rule)
-        attempt = _attempt(rule, max(_LEAST_RANK, reach.highest), Budget(time_limit_s))
+        attempt = _attempt(rule, max(_LEAST_RANK, reach.highest), Budget(time_limit_s, record))
     except Uneven as error:
         return done("unsupported", f"higher ranks may differ from those that are tried: {error}")
     except (Rounded, Unindexed) as error:
@@ -203,14 +205,20 @@ def _holds(scenario: Scenario, context: Context, known: _Known) -> bool:
     for left, right in scenario.sides:
         places = [bound("i") for _ in left.shape]
         index = [atom(place) for place in places]
-        elements = normalise(left.at(index)), normalise(right.at(index))
+        sides = left.at(index), right.at(index)
+        elements = normalise(sides[0]), normalise(sides[1])
+        inside = [within(i, extent) for i, extent in zip(index, left.shape, strict=True)]
+        record = context.budget.record
+        if record is not None:
+            record.state(Statement((*scenario.premises, *inside), sides, elements))
         if elements[0] == elements[1]:
             continue
-        inside = [within(i, extent) for i, extent in zip(index, left.shape, strict=True)]
         difference = elements[0] + negative(elements[1])
         if _proved(obligation(difference, [*scenario.premises, *inside]), context, known):
             continue
         with context.assuming(inside):
+            if record is not None:
+                record.roots.append((context.ordered, difference))
             if not vanishes(difference, context):
                 return False
     return True
@@ -224,14 +232,19 @@ def _proved(wanted: Obligation, context: Context, known: _Known) -> bool:
             return True
         keys.append(key)
     bare, guarded = keys
+    record = context.budget.record
     if known.met[bare] == 1 and vanishes(wanted.sum, Context((), context.budget)):
         known.statements.add(bare)
+        if record is not None:
+            record.roots.append(((), wanted.sum))
         return True
     known.met[bare] += 1
     # A stored statement must not rest on an assumption that is not part of it.
     alone = Context(wanted.assumptions, context.budget)
     if not vanishes(wanted.sum, alone):
         return False
+    if record is not None:
+        record.roots.append((alone.ordered, wanted.sum))
     known.statements.add(guarded if alone.used else bare)
     return True
 

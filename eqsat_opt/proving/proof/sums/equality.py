@@ -26,6 +26,7 @@ from eqsat_opt.ir.ops.index.integers import (
 )
 from eqsat_opt.ir.ops.index.polynomials import isolated
 from eqsat_opt.ir.ops.index.scalars import Parameter, Read, conjunction
+from eqsat_opt.proving.proof.record import Vanishing
 from eqsat_opt.proving.proof.sums.denominators import without_denominator
 from eqsat_opt.proving.proof.sums.factor_matching import (
     Values,
@@ -73,42 +74,60 @@ def same(left: Normal, right: Normal, context: Context) -> bool:
 
 def vanishes(sum_: Normal, context: Context, steps: int = _STEPS) -> bool:
     """Return whether a sum is proved to be zero under the assumptions."""
+    shown = Vanishing(context.ordered, [sum_])
+    found = _vanishes(sum_, context, steps, shown)
+    if found and context.budget.record is not None:
+        context.budget.record.vanishing.append(shown)
+    return found
+
+
+def _vanishes(sum_: Normal, context: Context, steps: int, shown: Vanishing) -> bool:
     try:
         parts = settle(sum_, (), context, same)
     except Open as split:
+        shown.ending = "split"
         return all(
-            _vanishes_where(sum_, side, context, steps)
+            _vanishes_where(sum_, side, context, steps, shown=shown)
             for side in (split.condition, negate(split.condition))
         )
-    return _cancels(list(parts), context, steps)
+    shown.sums.append(parts)
+    return _cancels(list(parts), context, steps, shown)
 
 
-def _vanishes_where(sum_: Normal, condition: Formula, context: Context, steps: int) -> bool:
-    if not context.feasible(condition):
-        return True
+def _vanishes_where(
+    sum_: Normal, condition: Formula, context: Context, steps: int, *, shown: Vanishing
+) -> bool:
+    possible = context.feasible(condition)
     with context.assuming([condition]):
-        return vanishes(sum_, context, steps)
+        shown.rest.append((context.ordered, sum_ if possible else None))
+        return not possible or vanishes(sum_, context, steps)
 
 
-def _cancels(parts: list[Summand], context: Context, steps: int) -> bool:
+def _cancels(parts: list[Summand], context: Context, steps: int, shown: Vanishing) -> bool:
     while parts:
         part = parts.pop()
         left = _combined(part, parts, context, whole=True)
         if left is None:
             left = _combined(part, parts, context, whole=False)
             if left is None or not steps:
-                return _vanishes_otherwise((*parts, part), context, steps)
+                return _vanishes_otherwise((*parts, part), context, steps, shown)
+            shown.ending = "continued"
+            shown.rest.append((context.ordered, tuple(left)))
             return vanishes(tuple(left), context, steps - 1)
         parts = left
+        shown.sums.append(tuple(parts))
     return True
 
 
-def _vanishes_otherwise(sum_: Normal, context: Context, steps: int) -> bool:
+def _vanishes_otherwise(sum_: Normal, context: Context, steps: int, shown: Vanishing) -> bool:
     """Try to prove a sum to be zero without a denominator, or by deciding over the real numbers."""
     if steps >= _DENOMINATOR:
         cleared = without_denominator(sum_, context, same)
         if cleared is not None:
+            shown.ending = "cleared"
+            shown.rest.append((context.ordered, cleared))
             return vanishes(cleared, context, steps - _DENOMINATOR)
+    shown.ending = "by cases"
     return is_zero_by_cases(sum_, context)
 
 

@@ -114,6 +114,11 @@ class Context:
         """Return whether two integers are equal under the assumptions; ``False`` where unknown."""
         return left == right or self.entails(equal(left, right))
 
+    @property
+    def ordered(self) -> tuple[Formula, ...]:
+        """The assumptions, in the order in which they were made."""
+        return self._ordered
+
     # Questions -----------------------------------------------------------------------------------
 
     def _impossible(self, formula: Formula) -> bool:
@@ -144,6 +149,8 @@ class Context:
         before = resources_used(solver)
         found = bool(solver.check() == self._z3.unsat)
         self.budget.question(len(text), resources_used(solver) - before)
+        if found and self.budget.record is not None:
+            self.budget.record.questions["QF_LIA", text] = None
         return found
 
     def _relevant(self, formula: Formula) -> list[Formula]:

@@ -105,6 +105,8 @@ def _unsatisfiable(text: str, budget: Budget) -> bool:
     before = resources_used(solver)
     found = bool(solver.check() == z3.unsat)
     budget.question(len(text), resources_used(solver) - before)
+    if found and budget.record is not None:
+        budget.record.questions["QF_NRA", text] = None
     return found
 
 

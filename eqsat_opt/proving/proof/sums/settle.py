@@ -22,6 +22,7 @@ from eqsat_opt.ir.ops.index.integers import (
 from eqsat_opt.ir.ops.index.integers import within as within_extent
 from eqsat_opt.ir.ops.index.polynomials import isolated
 from eqsat_opt.ir.ops.index.scalars import Read, bound, conjunction
+from eqsat_opt.proving.proof.record import Step
 from eqsat_opt.proving.proof.sums.from_terms import extremum, function
 from eqsat_opt.proving.proof.sums.integers_z3 import Context
 from eqsat_opt.proving.proof.sums.merging import Same, merged
@@ -238,8 +239,11 @@ def _without_implied(part: Summand, context: Context) -> Summand:
 
 def _settled(part: Summand, scope: Sequence[Atom], context: Context, same: Same) -> Normal:
     context.budget.step()
+    record = context.budget.record
     while (simpler := _unpinned(part)) is not None:
         context.budget.step()
+        if record is not None:
+            record.steps.append(Step("reindex", context.ordered, (part,), simpler))
         if len(simpler) != 1:
             return settle(simpler, scope, context, same)
         (part,) = simpler
@@ -261,6 +265,8 @@ def _settled(part: Summand, scope: Sequence[Atom], context: Context, same: Same)
             if len(result) == 1 and result[0].bound == part.bound and result[0].where == where:
                 joined = merged(result[0], context, same)
                 if joined is not None:
+                    if record is not None:
+                        record.steps.append(Step("merge", context.ordered, result, joined))
                     return settle(joined, scope, context, same)
     except Open as split:
         if not _mentions(split.condition, variables):

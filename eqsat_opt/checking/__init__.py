@@ -1,0 +1,1 @@
+"""Checkers of what others claim to have shown, which share no code with them."""

@@ -1,0 +1,1 @@
+"""The foundations of a proof, written for others to check."""
