@@ -1,9 +1,9 @@
 """Integers, formulas and numbers of a trace, evaluated: in a prime field, or in double precision.
 
 A trace has one table of nodes; a node is a list with its kind first, and names others by position,
-always earlier ones. In the field an unknown function is a random one of its operands' values. Numbers
-with an order, a root or an exponential are evaluated in double precision, where unknown functions
-are smooth.
+always earlier ones. In the field an unknown function is a random one of its operands' values.
+Numbers with an order, a root or an exponential are evaluated in double precision, where unknown
+functions are smooth.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Replay of a proof's trace: each step is evaluated at random sizes where its assumptions hold.
 
-A trace has every step by which the difference of both sides of a rule was brought to nothing. Each sum of it, and
-what the next step made of it, must have the same value at random extents up to 64, random elements
-and random functions. Two numbers that differ agree in the field with a probability of about
-degree/2^61 (Schwartz-Zippel). A claim that rests on others must find them shown before it.
+A trace has every step by which the difference of both sides of a rule was brought to nothing. Each
+sum of it, and what the next step made of it, must have the same value at random extents up to 64,
+random elements and random functions. Two numbers that differ agree in the field with a probability
+of about degree/2^61 (Schwartz-Zippel). A claim that rests on others must find them shown before it.
 """
 
 from __future__ import annotations
@@ -270,8 +270,10 @@ class _Replayer:
             at = {name: draw.choice((1, draw.randint(0, highest))) for name in names}
             turn = number % (len(wishes) + 1)
             wished = wishes[turn : turn + 1]
-            holds = self.repaired(at, [*assumptions, *wished], numbers, draw, highest) or (
-                bool(wished) and self.repaired(at, assumptions, numbers, draw, highest)
+            holds = self.repaired(
+                at, [*assumptions, *wished], numbers, draw=draw, highest=highest
+            ) or (
+                bool(wished) and self.repaired(at, assumptions, numbers, draw=draw, highest=highest)
             )
             if holds and max(map(abs, at.values()), default=0) <= _HIGHEST:
                 yield at, number
@@ -281,6 +283,7 @@ class _Replayer:
         at: Environment,
         assumptions: Sequence[int],
         numbers: Numbers,
+        *,
         draw: random.Random,
         highest: int,
     ) -> bool:
@@ -297,19 +300,25 @@ class _Replayer:
             if not broken:
                 return True
             for one in broken:
-                self.repair(one, at, numbers, draw, highest)
+                self.repair(one, at, numbers, draw=draw, highest=highest)
         return False
 
     def repair(
-        self, formula: int, at: Environment, numbers: Numbers, draw: random.Random, highest: int
+        self,
+        formula: int,
+        at: Environment,
+        numbers: Numbers,
+        *,
+        draw: random.Random,
+        highest: int,
     ) -> None:
         """Change one value so that one formula holds, where that is easy to see."""
         match self.nodes[formula]:
             case ["and", *parts]:
                 for part in parts:
-                    self.repair(part, at, numbers, draw, highest)
+                    self.repair(part, at, numbers, draw=draw, highest=highest)
             case ["or", *parts] if parts:
-                self.repair(draw.choice(parts), at, numbers, draw, highest)
+                self.repair(draw.choice(parts), at, numbers, draw=draw, highest=highest)
             case [">=0" | "=0" as kind, value]:
                 slopes = self.slopes(value, at, numbers)
                 if not slopes:

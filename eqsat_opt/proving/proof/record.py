@@ -1,4 +1,4 @@
-"""The foundations of a proof, recorded for others to check: statements, steps and questions to z3."""
+"""The foundations of a proof, recorded for others to check: statements, steps, questions to z3."""
 
 from __future__ import annotations
 
