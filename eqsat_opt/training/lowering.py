@@ -320,7 +320,7 @@ def _dropout(given: Given) -> Sequence[Value | None]:
     gradient, mask = given[0], given[1]
     kept = 1.0 - given[2].reshape().cast(gradient.dtype) if given.has(2) else 0.5
     scaled = gradient / kept
-    return [scaled.where(mask)]
+    return [scaled.masked(mask)]
 
 
 # ** optimisers and accumulation **

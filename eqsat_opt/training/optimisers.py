@@ -106,9 +106,11 @@ def _adam_step(
     beta1, beta2 = update.settings.beta1, update.settings.beta2
     first = state["moment1"] * beta1 + gradient * (1 - beta1)
     second = state["moment2"] * beta2 + gradient * gradient * (1 - beta2)
-    rate = update.rate / _correction(beta1, update.step)
-    root = (second / _correction(beta2, update.step)).apply("Sqrt")
-    return first * rate / (root + update.settings.epsilon), {"moment1": first, "moment2": second}
+    # Corrections are scalars: both moments times them would be two more passes over each tensor.
+    root = _correction(beta2, update.step).apply("Sqrt")
+    rate = update.rate * root / _correction(beta1, update.step)
+    denominator = second.apply("Sqrt") + root * update.settings.epsilon
+    return first * rate / denominator, {"moment1": first, "moment2": second}
 
 
 def _correction(beta: float, step: Value) -> Value:

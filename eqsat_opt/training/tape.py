@@ -292,6 +292,13 @@ class Value:
         other = other if isinstance(other, Value) else self.number(other)
         return self.tape.apply("Where", condition, self, other)
 
+    def masked(self, condition: Value) -> Value:
+        """Return this value times 1 where a condition holds, and times 0 elsewhere.
+
+        On finite numbers it is :meth:`where` with 0, which takes onnxruntime four times as long.
+        """
+        return self * condition.cast(self.dtype)
+
     def moved(self, axis: int, target: int) -> Value:
         """Return this value with an axis moved to another place."""
         order = [one for one in range(self.rank) if one != axis]

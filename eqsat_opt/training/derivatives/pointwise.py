@@ -105,7 +105,7 @@ def _by_slope(slope: Slope) -> Derivative:
     def derivative(one: Application) -> Sequence[Value | None]:
         factor = slope(one.operand, one.result, one.attrs)
         if factor.dtype == "bool":
-            return [one.gradient.where(factor)]
+            return [one.gradient.masked(factor)]
         return [one.gradient * factor]
 
     return derivative

@@ -55,7 +55,7 @@ def _chosen(one: Application, axes: Sequence[int]) -> Value:
     is_chosen = x.apply("Equal", one.result.reshape(*_kept(x.shape, axes)))
     count = is_chosen.cast(x.dtype).sum(axes, keepdims=True)
     share = _spread(one, axes) / count
-    return share.expand(x.shape).where(is_chosen)
+    return share.expand(x.shape).masked(is_chosen)
 
 
 @derives("ReduceMax", "ReduceMin")

@@ -122,7 +122,7 @@ def _maximum(one: Application) -> Sequence[Value | None]:
     by_window = (samples, channels, 1, *positions)
     is_chosen = read.reshape(*by_pixel).apply("Equal", one.result.reshape(*by_window))
     share = one.gradient.reshape(*by_window) / is_chosen.cast(x.dtype).sum([2], keepdims=True)
-    chosen = share.expand(by_pixel).where(is_chosen)
+    chosen = share.expand(by_pixel).masked(is_chosen)
     return [_windows_back(one, chosen.reshape(samples, channels * size, *positions), kernel)]
 
 
@@ -146,4 +146,4 @@ def _tiles(one: Application) -> Value:
     axes = range(3, len(split), 2)
     count = is_chosen.cast(x.dtype).sum(axes, keepdims=True)
     share = one.gradient.reshape(*whole) / count
-    return share.expand(tuple(split)).where(is_chosen).reshape(*x.shape)
+    return share.expand(tuple(split)).masked(is_chosen).reshape(*x.shape)
