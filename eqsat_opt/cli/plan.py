@@ -66,6 +66,20 @@ def _make(
             help="cpu, or a device profile; such a plan can be shown and not run.",
         ),
     ] = "cpu",
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Largest size of the arena: values are dropped and computed twice to keep it.",
+            show_default=False,
+        ),
+    ] = None,
+    memory_front: Annotated[
+        bool,
+        typer.Option(
+            "--memory-front", help="Show what less memory costs in values computed twice."
+        ),
+    ] = False,
     input_shape: a.InputShape = None,
     debug: a.Debug = False,
 ) -> None:
@@ -76,8 +90,16 @@ def _make(
         raise OptionError("a plan is for one set of sizes; give each name once")
     from eqsat_opt.pipeline import plans
 
+    source = resolved(model)
+    if memory_front:
+        typer.echo(str(plans.memory_front(source, shapes=sets[0])))
     plan = plans.plan_model(
-        resolved(model), backend=backend, shapes=sets[0], streams=streams, target=target
+        source,
+        backend=backend,
+        shapes=sets[0],
+        streams=streams,
+        target=target,
+        memory_limit=memory_limit,
     )
     plans.write_plan(output, plan)
     context.ensure_object(Session).written = output

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,8 +31,13 @@ from eqsat_opt.runtime.plan.joins import concatenations
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import begins_us, makespan_us, schedule_of
 
+if TYPE_CHECKING:  # running a plan needs no graph
+    from eqsat_opt.ir.graph.graph import Graph
+    from eqsat_opt.runtime.planning.recomputation import Front
+
 __all__ = [
-    "describe_plan", "differences", "load_plan", "plan_model", "read_plan", "write_plan",
+    "describe_plan", "differences", "load_plan", "memory_front", "plan_model", "read_plan",
+    "write_plan",
 ]  # fmt: skip
 
 
@@ -84,6 +89,7 @@ def plan_model(
     shapes: Mapping[str, tuple[int, ...] | int] | None = None,
     streams: int = 1,
     target: str = HOST,
+    memory_limit: float | None = None,
 ) -> Plan:
     """Make a plan of a model, to which no rule is applied.
 
@@ -95,6 +101,8 @@ def plan_model(
         shapes: sizes of symbolic dimensions, or shapes of inputs.
         streams: largest number of streams.
         target: ``cpu``, or a device profile; a plan for another device can be shown, not run.
+        memory_limit: largest size of the arena in bytes. To keep it, launches run in an order that
+            frees memory early, and as few values as possible are computed twice.
 
     Raises:
         OptionError: a size is not given, or there is no such backend or device.
@@ -105,23 +113,70 @@ def plan_model(
         raise OptionError(
             f"no backend {backend!r} runs plans; there are {', '.join(launcher_names())}"
         )
-    from eqsat_opt.ir import import_model, load_model, model_proto
-    from eqsat_opt.ir.passes.normalise import normalise
-    from eqsat_opt.ir.sizes.sizes import size_sets
-    from eqsat_opt.runtime.planning.planner import make_plan
+    if memory_limit is not None and (streams > 1 or backend == ORT):
+        raise OptionError(
+            "a limit on memory needs one stream and a backend that runs operators one by one; "
+            "choose --backend numpy, native or generated"
+        )
+    from eqsat_opt.ir import load_model, model_proto
+    from eqsat_opt.runtime.planning.planner import make_plan, static_graph
+    from eqsat_opt.runtime.planning.recomputation import recomputation_front, with_recomputation
 
     loaded = load_model(model)
-    graph = normalise(import_model(loaded), numerics=Numerics.BITEXACT)  # removes Identity nodes
+    graph, given = _graph_at(loaded, shapes)
     stored = model if isinstance(model, str | os.PathLike | bytes) else model_proto(loaded)
+
+    def planned(one: Graph) -> Plan:
+        return make_plan(
+            one,
+            stored_tensors(stored),
+            lambda node: backend,
+            sizes=given,
+            streams=streams,
+            target=target,
+        )
+
+    if memory_limit is None:
+        return planned(graph)
+    front = recomputation_front(graph := static_graph(graph, given))
+    for choice in front.within(memory_limit):
+        plan = planned(with_recomputation(graph, choice))
+        if plan.arena_bytes <= memory_limit:  # places in an arena may leave gaps
+            return plan
+    raise front.failure(memory_limit)
+
+
+def memory_front(model: Any, *, shapes: Mapping[str, tuple[int, ...] | int] | None = None) -> Front:
+    """Return the choices between the memory of a model's values and computing some of them twice.
+
+    Args:
+        model: a path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
+        shapes: sizes of symbolic dimensions, or shapes of inputs.
+
+    Raises:
+        OptionError: a size is not given.
+        ModelError: the model is not valid.
+        PlanError: an operator is not known.
+    """
+    from eqsat_opt.ir import load_model
+    from eqsat_opt.runtime.planning.planner import static_graph
+    from eqsat_opt.runtime.planning.recomputation import recomputation_front
+
+    graph, given = _graph_at(load_model(model), shapes)
+    return recomputation_front(static_graph(graph, given))
+
+
+def _graph_at(
+    loaded: Any, shapes: Mapping[str, tuple[int, ...] | int] | None
+) -> tuple[Graph, Mapping[str, int]]:
+    """Return the graph of a model without Identity nodes, and the sizes of its symbols."""
+    from eqsat_opt.ir import import_model
+    from eqsat_opt.ir.passes.normalise import normalise
+    from eqsat_opt.ir.sizes.sizes import size_sets
+
+    graph = normalise(import_model(loaded), numerics=Numerics.BITEXACT)
     (sizes,) = size_sets(graph, [shapes] if shapes else [])
-    return make_plan(
-        graph,
-        stored_tensors(stored),
-        lambda node: backend,
-        sizes=sizes.given,
-        streams=streams,
-        target=target,
-    )
+    return graph, sizes.given
 
 
 _SHARE = {"float16": 1e-2, "bfloat16": 5e-2}
