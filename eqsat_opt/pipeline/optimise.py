@@ -47,7 +47,7 @@ from eqsat_opt.pipeline.objective import is_measured
 from eqsat_opt.pipeline.prices import CALIBRATION, target_pricer
 from eqsat_opt.pipeline.report import report_of, store_warning, unsearched_report
 from eqsat_opt.pipeline.report.numbers import with_body_flops
-from eqsat_opt.pipeline.request import Request
+from eqsat_opt.pipeline.request import Request, with_samples
 from eqsat_opt.pipeline.stages import Outcome, Stages
 from eqsat_opt.pipeline.terms import (
     TRYING,
@@ -175,7 +175,8 @@ def _optimised(
             lacking = require_valid(staging.original, request.session, deadline)
             request.inputs.require_fit(staging.original)
             if request.calibration is not None:
-                request.calibration.for_model(staging.original)
+                calibration = request.calibration.for_model(staging.original)
+                request = with_samples(request, calibration.samples)
             began = time.perf_counter(), time.process_time()
             imported, clean = import_graph(model, request, faults)
             slowdown = _ratio(time.perf_counter() - began[0], time.process_time() - began[1])

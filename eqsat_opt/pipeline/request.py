@@ -8,7 +8,7 @@ before any work is done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eqsat_opt.approximation.quality import Quality, parse_quality
@@ -27,12 +27,12 @@ from eqsat_opt.runtime.calibration import Calibration, load_calibration
 from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.devices.energy import EnergyModel, load_energy_model
 from eqsat_opt.runtime.generators import parse_generator
-from eqsat_opt.runtime.given_inputs import GivenInputs, load_samples
+from eqsat_opt.runtime.given_inputs import GivenInputs, Sample, load_samples
 
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["Request", "request_of"]
+__all__ = ["Request", "request_of", "with_samples"]
 
 
 @dataclass(frozen=True)
@@ -234,6 +234,19 @@ def _shapes_of(inputs: GivenInputs) -> tuple[Shapes, ...]:
         if sample.shapes not in found:
             found.append(sample.shapes)
     return tuple(found[:_MOST_SETS])
+
+
+def with_samples(request: Request, samples: Sequence[Sample]) -> Request:
+    """Return a request that checks and races on samples, unless the user gave other data or sizes.
+
+    Args:
+        request: the request.
+        samples: values of all inputs of the model; there may be none.
+    """
+    if not samples or request.inputs.samples or any(request.shape_sets):
+        return request
+    inputs = replace(request.inputs, samples=tuple(samples[: max(1, request.check)]))
+    return replace(request, inputs=inputs, shape_sets=_shapes_of(inputs))
 
 
 def _energy(options: Options, objective: AnyObjective) -> EnergyModel | MeteredEnergy | None:

@@ -209,3 +209,18 @@ def test_options_that_contradict_are_refused(changes: dict[str, Any], text: str)
 def test_the_class_stands_beside(text: str, name: str) -> None:
     options = Options(numerics=text, calibration="random")
     assert (options.numerics_class.name, options.is_approximate) == (name, True)
+
+
+@pytest.mark.usefixtures("prices")
+def test_sizes_are_those_of_the_calibration_data(tmp_path: Path) -> None:
+    model = _proto()
+    for end in (*model.graph.input, *model.graph.output):
+        end.type.tensor_type.shape.dim[0].dim_param = "rows"
+    rng = np.random.default_rng(0)
+    for number in range(5):
+        x = rng.standard_normal((4, _K)).astype(np.float32)
+        np.savez(tmp_path / f"{number}.npz", x=x)
+    report = run(model, Options(**{**_TERMS, "calibration": str(tmp_path)})).report
+    assert report.approximated is not None
+    assert report.approximated.won
+    assert [one["given"] for one in report.to_json()["sizes"]] == [{"rows": 4}]
