@@ -19,9 +19,9 @@ from eqsat_opt.ir.onnx.files.save import (
     is_saved_external,
     remove_abandoned,
     save_model,
-    serialised,
     target_obstacle,
 )
+from eqsat_opt.ir.onnx.files.streaming import write_serialised
 
 __all__ = ["Destination", "Output"]
 
@@ -105,7 +105,7 @@ class Destination:
         notes = (f"not written: {left_out}",) if left_out else ()
         if not isinstance(self.output, str | os.PathLike):
             self.check_for(model)
-            self.output.write(serialised(model))
+            write_serialised(model, self.output)
             self.output.flush()
             return notes
         # Data files that the input still reads must not be removed.

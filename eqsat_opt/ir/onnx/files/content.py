@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
 import onnx_ir
 
 from eqsat_opt.ir.onnx.exporter import model_proto
-from eqsat_opt.ir.onnx.files.external import tensor_slots
+from eqsat_opt.ir.onnx.files.external import placed_in_file, tensor_slots
 from eqsat_opt.ir.onnx.files.sparse_tensors import stands_for_initializer
+from eqsat_opt.ir.onnx.files.streaming import data_in_memory
 
 __all__ = ["constant_bytes", "content_digest", "operator_counts"]
 
@@ -60,7 +59,7 @@ def content_digest(model: onnx_ir.Model, *, computed_only: bool = False) -> str:
             if not computed_only or isinstance(tensor, onnx_ir.LazyTensor):
                 _feed(state, tensor)
             cleanup.callback(slot.replace, tensor)
-            slot.replace(_without_data(tensor))
+            slot.replace(placed_in_file(tensor, "data", 0, tensor.nbytes))
         proto = model_proto(model)
     del proto.metadata_props[:]
     state.update(proto.SerializeToString(deterministic=True))
@@ -69,12 +68,11 @@ def content_digest(model: onnx_ir.Model, *, computed_only: bool = False) -> str:
 
 def _feed(state: Any, tensor: Any) -> None:
     """Add the bytes of a tensor to a digest, without a copy of those in memory."""
-    if isinstance(tensor, onnx_ir.TensorProtoTensor) and sys.byteorder == "little":
-        array = tensor.numpy()
-        if array.nbytes == tensor.nbytes and array.flags.c_contiguous:  # not of packed elements
-            state.update(array.reshape(-1).view(np.uint8))
-            return
-    tensor.tofile(_Sink(state))
+    data = data_in_memory(tensor)
+    if data is None:
+        tensor.tofile(_Sink(state))
+    else:
+        state.update(data)
 
 
 class _Sink:
@@ -86,15 +84,3 @@ class _Sink:
     def write(self, data: Any) -> int:
         self._state.update(data)
         return len(data)
-
-
-def _without_data(tensor: Any) -> onnx_ir.ExternalTensor:
-    """Return a tensor without data that can be written in place of ``tensor``."""
-    return onnx_ir.ExternalTensor(
-        "data",
-        0,
-        tensor.nbytes,
-        tensor.dtype,
-        shape=onnx_ir.Shape(tensor.shape),
-        name=tensor.name or "",
-    )

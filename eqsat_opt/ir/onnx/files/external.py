@@ -30,6 +30,7 @@ __all__ = [
     "external_tensors",
     "files_read_by",
     "has_external",
+    "placed_in_file",
     "tensor_slots",
     "with_data_inside",
 ]
@@ -132,6 +133,19 @@ def with_data_inside(model: onnx_ir.Model) -> onnx_ir.Model:
     if not has_external(model):
         return model
     return onnx_ir.external_data.load_to_model(model.clone())
+
+
+def placed_in_file(tensor: Any, location: str, offset: int, length: int) -> onnx_ir.ExternalTensor:
+    """Return a tensor that describes another one, with its data at a place in a file."""
+    return onnx_ir.ExternalTensor(
+        location,
+        offset,
+        length,
+        tensor.dtype,
+        shape=onnx_ir.Shape(tensor.shape),
+        name=tensor.name or "",
+        doc_string=tensor.doc_string,
+    )
 
 
 def external_files(model: onnx_ir.Model) -> set[str]:

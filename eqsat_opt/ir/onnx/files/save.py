@@ -21,15 +21,16 @@ import onnx_ir
 from eqsat_opt.common.files import abandoned_parts, folder_lock, part_of
 from eqsat_opt.common.paths import obstacle, real_path, same_file, short_name
 from eqsat_opt.errors import ModelError, reason
-from eqsat_opt.ir.onnx.exporter import model_proto
 from eqsat_opt.ir.onnx.files.content import constant_bytes
 from eqsat_opt.ir.onnx.files.external import (
     TensorSlot,
     external_files,
     files_read_by,
     has_external,
+    placed_in_file,
     tensor_slots,
 )
+from eqsat_opt.ir.onnx.files.streaming import write_serialised
 
 __all__ = [
     "DataFile",
@@ -37,7 +38,6 @@ __all__ = [
     "remove_abandoned",
     "save_model",
     "save_with_data",
-    "serialised",
     "target_obstacle",
 ]
 
@@ -116,13 +116,7 @@ def save_with_data(model: onnx_ir.Model, path: str, data: DataFile) -> None:
     places = [data.append(slot.tensor) for slot in moved]
     data.flush()
     with _located(moved, places, data.name), open(path, "wb") as file:
-        file.write(serialised(model))
-
-
-def serialised(model: onnx_ir.Model) -> bytes:
-    """Return the bytes of a model file; the same model gives the same bytes."""
-    data: bytes = model_proto(model).SerializeToString(deterministic=True)
-    return data
+        write_serialised(model, file)
 
 
 class DataFile:
@@ -179,7 +173,7 @@ class DataFile:
 
 def _save_inline(model: onnx_ir.Model, target: str) -> None:
     with part_of(target) as part:
-        part.file.write(serialised(model))
+        write_serialised(model, part.file)
         part.finish()
         part.become(target)
 
@@ -202,7 +196,7 @@ def _save_external(model: onnx_ir.Model, target: str) -> None:
                 _located(moved, places, name),
                 part_of(target, mark if is_ours else "") as part,
             ):
-                part.file.write(serialised(model))
+                write_serialised(model, part.file)
                 part.finish()
                 try:
                     if not is_there:
@@ -275,17 +269,5 @@ def _located(
     with contextlib.ExitStack() as undo:
         for slot, (offset, length) in zip(slots, places, strict=True):
             undo.callback(slot.replace, slot.tensor)
-            slot.replace(_moved(slot.tensor, name, offset, length))
+            slot.replace(placed_in_file(slot.tensor, name, offset, length))
         yield
-
-
-def _moved(tensor: Any, location: str, offset: int, length: int) -> onnx_ir.ExternalTensor:
-    return onnx_ir.ExternalTensor(
-        location,
-        offset,
-        length,
-        tensor.dtype,
-        shape=onnx_ir.Shape(tensor.shape),
-        name=tensor.name or "",
-        doc_string=tensor.doc_string,
-    )
