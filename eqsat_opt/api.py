@@ -24,7 +24,7 @@ from eqsat_opt.errors import InternalError, ModelError, OptionError
 from eqsat_opt.ir.onnx.files.external import files_read_by
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
-from eqsat_opt.ir.sizes.sizes import size_sets
+from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
 from eqsat_opt.pipeline import prices
 from eqsat_opt.pipeline.destination import Output
 from eqsat_opt.pipeline.inventory import inventory
@@ -43,6 +43,7 @@ from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
+from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import (
     is_tuned,
     open_as_raced,
@@ -62,6 +63,7 @@ from eqsat_opt.select.stages import (
 )
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
 from eqsat_opt.validation.compare import Difference, Reference, differences
+from eqsat_opt.validation.found_sizes import find_sizes, has_doubt
 
 if TYPE_CHECKING:
     from eqsat_opt.lab.comparison import CompareSettings, Comparison
@@ -292,7 +294,7 @@ def _staged(
     sources = resolve(first), resolve(second)
     models = [load_model(source) for source in sources]
     _require_same_inputs(*models)
-    sizes = size_sets(import_model(models[0]), request.shape_sets)[0].inputs
+    sizes = size_sets(import_model(models[0]), request.shape_sets)[0]
     with ExitStack() as stack:
         staged = [
             stack.enter_context(Staging(model, source)).original
@@ -300,17 +302,43 @@ def _staged(
         ]
         seeds = [request.seed + i for i in range(max(1, request.check))]
         request.inputs.require_fit(staged[0])
+        if has_doubt((sizes,)):
+            sizes = _running_sizes(staged[0], sizes, request)
         yield (
             staged,
             Reference.of(
                 staged[0],
                 request.session,
                 seeds,
-                sizes,
+                sizes.inputs,
                 inputs=request.inputs,
                 open_session=_opened,
             ),
         )
+
+
+_SIZES_S = 20.0
+"""Seconds for finding sizes at which a model runs, beside the budget, which is for the race."""
+
+
+def _running_sizes(model: ModelSource, sizes: Sizes, request: Request) -> Sizes:
+    """Return sizes at which a model runs, where those that were assumed may not.
+
+    Raises:
+        OptionError: it runs at none that was tried.
+    """
+    with sandbox() as box:
+        found = find_sizes(
+            model,
+            (sizes,),
+            replace(request.session, level="disabled"),
+            box=box,
+            deadline=Deadline.after(_SIZES_S),
+            inputs=request.inputs,
+        )
+    if found.failure:
+        raise OptionError(found.failure)
+    return found.sets[0]
 
 
 def _opened(model: ModelSource, options: OrtOptions) -> RaceRunner:

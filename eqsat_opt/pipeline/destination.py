@@ -7,7 +7,6 @@ import os
 from dataclasses import dataclass
 from typing import BinaryIO
 
-import onnx
 import onnx_ir
 
 from eqsat_opt.common.files import write_whole
@@ -118,14 +117,14 @@ class Destination:
             for file in unread
         )
 
-    def write_proto(self, model: onnx.ModelProto) -> None:
-        """Write a model that holds all its data, whole or not at all.
+    def write_bytes(self, data: bytes) -> None:
+        """Write a model that is encoded already, whole or not at all.
 
         Raises:
             ModelError: the model cannot be written.
         """
         assert isinstance(self.output, str | os.PathLike)
-        write_whole(self.output, model.SerializeToString(deterministic=True), ModelError)
+        write_whole(self.output, data, ModelError)
 
     def _is_source(self) -> bool:
         if self.source is None or not isinstance(self.output, str | os.PathLike):

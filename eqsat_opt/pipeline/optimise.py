@@ -289,8 +289,8 @@ def _optimised(
             if record is not None:
                 chosen.metadata_props[RECORD] = record
     edit = None
+    edits = bodies.edits if job.clean is clean else {}
     if request.decisions is not None and verdict.winner != ORIGINAL:
-        edits = bodies.edits if job.clean is clean else {}
         made_by = partial(edit_of, job.clean, edits, least_weights=search.counts_weights)
         edit = faults.contain(
             "decisions", lambda: made_by(found.entrants[verdict.winner]), NO_DECISIONS,
@@ -348,6 +348,7 @@ def _optimised(
         is_refuted=found.is_refuted,
         verdict=verdict,
         edit=edit,
+        body_edits=edits,
     )
 
 

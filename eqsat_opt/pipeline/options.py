@@ -252,9 +252,11 @@ class Options:
             result computes in float16 wherever it can, between inputs and outputs of the same
             types. Results and plans of different precisions never compete.
         decisions: file for the decisions of the run, from which ``replay`` makes the same result
-            again; ``None`` writes none. An earlier result in the place of the output takes no part.
+            again, and its tuned form and plan; ``None`` writes none. An earlier result in the place
+            of the output takes no part.
         replay: file of such decisions: the result is made of the model by them, without search or
-            measurement. It is neither checked nor raced unless ``check`` or ``race`` ask for it.
+            measurement, and so are ``tuned`` and ``plan``. They are neither checked nor raced
+            unless ``check`` or ``race`` ask for it.
         input_data: your own inputs for check, race and sizes: a file ``.npz`` with arrays by the
             names of inputs, or a folder of such files, of which the first are taken, as many as
             ``check`` says.
@@ -350,11 +352,8 @@ class Options:
                 f"the tuned form is for this machine, and the target is {self.target}; leave out "
                 "one of them"
             )
-        for name in ("decisions", "tuned", "plan") if self.replay is not None else ():
-            if getattr(self, name) is not None:
-                raise OptionError(
-                    f"a replay makes the portable result and no {name}; leave out one of them"
-                )
+        if self.replay is not None and self.decisions is not None:
+            raise OptionError("a replay decides nothing; leave out --replay or --save-decisions")
         if not 0 < self.budget_s < math.inf:
             raise OptionError(
                 f"the budget is {self.budget_s:g} s; give a positive number of seconds"

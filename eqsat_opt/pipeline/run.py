@@ -18,7 +18,7 @@ from eqsat_opt.ir.onnx.exporter import to_same_type
 from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.fixed_sizes import fixed_model
-from eqsat_opt.pipeline.decisions.document import write_decisions
+from eqsat_opt.pipeline.decisions.document import PlannedForm, TunedForm, write_decisions
 from eqsat_opt.pipeline.decisions.making import NO_DECISIONS, decisions_of
 from eqsat_opt.pipeline.decisions.replaying import replayed
 from eqsat_opt.pipeline.destination import Destination, Output
@@ -32,6 +32,7 @@ from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.runtime.backends.ort.session import require_custom_ops
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.sandbox import prestart
+from eqsat_opt.runtime.plan.files import plan_to_json
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.select.proposal import Proposal
 
@@ -121,7 +122,7 @@ def run_request(
     tuned = None
     if request.tuned is not None:
         tuned = tuned_destination(request, given, output)
-    form = given
+    like = given
     if request.fixed:
         given = fixed_model(load_model(given), request.fixed)
     whole = deadline
@@ -147,6 +148,8 @@ def run_request(
         destination=destination,
         faults=faults,
     )
+    if outcome.decisions is not None and (request.tuned is not None or request.plan is not None):
+        from eqsat_opt.pipeline.forms.made_again import with_plan_again, with_tuned_again
     if request.calibration is not None:
         outcome = with_low_precision(
             outcome, given, request, stages=stages, deadline=deadline, faults=faults
@@ -166,13 +169,13 @@ def run_request(
         faults.written = report.output
         result = output
     elif chosen is not None:
-        result = to_same_type(chosen, form)
-    elif isinstance(form, (onnx.ModelProto, onnx_ir.Model)):
-        result = to_same_type(outcome.loaded, form) if request.fixed else form
-    if request.decisions is not None:
-        report = _with_decisions(report, outcome, request, stages)
+        result = to_same_type(chosen, like)
+    elif isinstance(like, (onnx.ModelProto, onnx_ir.Model)):
+        result = to_same_type(outcome.loaded, like) if request.fixed else like
+    form: TunedForm | None = None
     if tuned is not None:
-        report = with_tuned(
+        make = with_tuned if outcome.decisions is None else with_tuned_again
+        report, form = make(
             report,
             outcome,
             given,
@@ -184,9 +187,8 @@ def run_request(
         )
     plan = None
     if request.plan is not None:
-        work = partial(
-            with_plan, report, outcome, given, request, progress=progress, deadline=whole
-        )
+        planning = with_plan if outcome.decisions is None else with_plan_again
+        work = partial(planning, report, outcome, given, request, progress=progress, deadline=whole)
         try:
             planned = faults.contain("plan", work, f"{request.plan} is not written")
         except PlanError as error:
@@ -194,6 +196,10 @@ def run_request(
                 raise
             raise PlanError(f"{error}; {report.output} is written, {request.plan} not") from error
         report, plan = planned or (report, None)
+    if request.decisions is not None:
+        report = _with_decisions(
+            report, outcome=outcome, form=form, plan=plan, request=request, stages=stages
+        )
     # An internal error would repeat in a search for a hint, which compares costs of floats.
     if not faults.found and request.calibration is None:
         hints = faults.contain(
@@ -208,7 +214,14 @@ def run_request(
     return Result(result, report, outcome.proposal, plan)
 
 
-def _with_decisions(report: Report, outcome: Outcome, request: Request, stages: Stages) -> Report:
+def _with_decisions(
+    report: Report,
+    outcome: Outcome,
+    form: TunedForm | None,
+    plan: Plan | None,
+    request: Request,
+    stages: Stages,
+) -> Report:
     """Write the decisions of a run, and return the report with a note on them.
 
     Raises:
@@ -226,12 +239,25 @@ def _with_decisions(report: Report, outcome: Outcome, request: Request, stages: 
     with stages("decisions"):
         content = content_digest(outcome.loaded)
         decided = decisions_of(chosen, verdict, edit=outcome.edit, request=request, content=content)
+        decided = replace(decided, tuned=form, planned=_planned_form(report, plan))
         write_decisions(decided, path)
     note = f"decisions are in {path}, from which --replay makes the result again"
     return replace(
         report,
         stages_s={**report.stages_s, "decisions": round(stages.seconds["decisions"], 4)},
         details=(*report.details, note),
+    )
+
+
+def _planned_form(report: Report, plan: Plan | None) -> PlannedForm | None:
+    told = report.planned
+    if told is None or plan is None:
+        return None
+    return PlannedForm(
+        graph=told.graph,
+        placement=told.placement,
+        predicted_us=told.predicted_us,
+        plan=plan_to_json(plan),
     )
 
 

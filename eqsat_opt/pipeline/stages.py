@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import onnx_ir
 
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.pipeline.decisions.document import Edit
+from eqsat_opt.pipeline.decisions.document import Decisions, Edit
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.racing.finding import Job
 from eqsat_opt.racing.verdict import Verdict
 from eqsat_opt.select.proposal import Proposal
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Outcome",
@@ -73,6 +69,8 @@ class Outcome:
             where there was no time to compare one.
         verdict: the verdict on the result; ``None`` where there was no search.
         edit: how the new model is made of the original, where the user asks for decisions.
+        body_edits: how better bodies of ``job.clean`` are made, in the same case.
+        decisions: the decisions by which the new model was made; ``None`` where it was searched.
     """
 
     loaded: onnx_ir.Model
@@ -87,3 +85,5 @@ class Outcome:
     is_refuted: bool = False
     verdict: Verdict | None = None
     edit: Edit | None = None
+    body_edits: Mapping[tuple[int, str], Edit | None] = field(default_factory=dict)
+    decisions: Decisions | None = None

@@ -17,7 +17,7 @@ import onnx
 
 from eqsat_opt.common.deadline import Deadline, OutOfTime
 from eqsat_opt.common.numerics import Numerics
-from eqsat_opt.errors import EqsatError, RuntimeFailed
+from eqsat_opt.errors import CheckFailed, EqsatError, RuntimeFailed
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.racing.examination import drafts_of
@@ -30,7 +30,7 @@ from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, tun
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.sandbox import Sandbox, sandbox
-from eqsat_opt.runtime.backends.tuned_file import MOST_BYTES, Execution, tuned_model
+from eqsat_opt.runtime.backends.tuned_file import MOST_BYTES, Execution, tuned_model, tuned_record
 from eqsat_opt.runtime.given_inputs import NO_INPUTS, GivenInputs
 from eqsat_opt.runtime.inputs import sizes_for, symbolic_sizes
 from eqsat_opt.runtime.source import Feeds, ModelSource
@@ -44,6 +44,7 @@ __all__ = [
     "TUNED",
     "TunedJob",
     "TunedResult",
+    "examine_tuned_form",
     "race_tuned_forms",
 ]
 
@@ -135,6 +136,9 @@ class TunedResult:
         refused: forms that took no part in the race, and why.
         races: races of the original, the portable result and the forms, one for each set of sizes.
         note: ways that could not be tried, and why, as a sentence without a period; else empty.
+        base: the graph that runs, before our kernels are in it: `ORIGINAL`, `PORTABLE` or `SUITED`.
+        ways: the way of each site of that graph, for :func:`tuned_by`.
+        record: the record in the metadata of the tuned file.
     """
 
     model: onnx.ModelProto | None = None
@@ -148,6 +152,9 @@ class TunedResult:
     refused: Mapping[str, str] = field(default_factory=dict)
     races: tuple[RaceResult, ...] = ()
     note: str = ""
+    base: str = PORTABLE
+    ways: tuple[str, ...] = ()
+    record: str = ""
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,39 @@ def race_tuned_forms(job: TunedJob) -> TunedResult:
             return TunedResult(why=str(error), refused=refused)
         except OutOfTime:
             return TunedResult(why=NO_TIME, refused=refused)
+
+
+def examine_tuned_form(
+    job: TunedJob, name: str, graph: ModelSource, execution: Execution
+) -> TunedResult:
+    """Compare a form that was made before with the original, and race it if the job says so.
+
+    Raises:
+        CheckFailed: its outputs differ by more than is allowed.
+        RuntimeFailed: it does not run here.
+        OutOfTime: the deadline passed.
+    """
+    with sandbox() as box:
+        reference = _reference(job, box, job.deadline, at_edges=False)
+        error = _error(graph, execution, job, reference)
+        if not error <= job.max_error:
+            raise CheckFailed(
+                f"the tuned form is wrong: outputs differ by {error:.1e} of their maximum, and "
+                f"{job.max_error:.1e} is allowed"
+            )
+        form = _Form(graph, execution, error)
+        if not job.is_raced:
+            return replace(form.found, entrant=name, execution=execution, error=error)
+        return _raced(job, {name: form}, reference, {}, box=box)
+
+
+def _error(graph: ModelSource, execution: Execution, job: TunedJob, reference: Reference) -> float:
+    """Return the largest error of a form on all inputs of a reference."""
+    session = execution.open(graph, job.session.custom_ops)
+    return max(
+        output_error(session.run(feeds), outputs)
+        for feeds, outputs in zip(reference.feeds, reference.outputs, strict=True)
+    )
 
 
 _Makers = Iterator[tuple[str, Callable[[], Mapping[str, _Form]]]]
@@ -247,6 +287,8 @@ def _by_kernels(
         n_sites=tuning.n_sites,
         withdrawn=tuning.withdrawn,
         note=tuning.note,
+        base=SUITED if name == SUITED else PORTABLE,
+        ways=tuning.ways,
     )
     return {name: _Form(tuning.model, job.execution(NATIVE), tuning.error, found)}
 
@@ -264,11 +306,7 @@ def _by_settings(job: TunedJob, reference: Reference, deadline: Deadline) -> dic
     forms = {}
     for setting in settings:
         execution = job.execution(ORT, setting)
-        session = execution.open(job.portable, job.session.custom_ops)
-        error = max(
-            output_error(session.run(feeds), outputs)
-            for feeds, outputs in zip(reference.feeds, reference.outputs, strict=True)
-        )
+        error = _error(job.portable, execution, job, reference)
         if error <= job.max_error:
             forms[execution.text] = _Form(job.portable, execution, error)
     return forms
@@ -421,9 +459,9 @@ def _winner(races: Sequence[RaceResult], names: Sequence[str]) -> str:
 
 
 def _won(job: TunedJob, name: str, form: _Form, refused: Mapping[str, str]) -> TunedResult:
-    graph = form.graph
+    graph, base = form.graph, form.found.base
     if graph is job.original:
-        graph = job.original_inside()
+        graph, base = job.original_inside(), ORIGINAL
         if graph.ByteSize() + job.portable.ByteSize() > 2 * MOST_BYTES:
             raise RuntimeFailed("the model is too large for a file that holds it in two forms")
     assert isinstance(graph, onnx.ModelProto)
@@ -432,9 +470,12 @@ def _won(job: TunedJob, name: str, form: _Form, refused: Mapping[str, str]) -> T
         "error": form.error if math.isfinite(form.error) else None,
         "sizes": [one.inputs for one in job.sizes],
     }
+    record = tuned_record(form.execution, facts)
     return replace(
         form.found,
-        model=tuned_model(graph, job.portable, form.execution, facts),
+        model=tuned_model(graph, job.portable, form.execution, record),
+        base=base,
+        record=record,
         entrant=name,
         execution=form.execution,
         error=form.error,

@@ -112,7 +112,9 @@ def optimize_many(
     if json is not None:
         write_json({"models": [one.to_json() for one in results]}, json)
     if not quiet and json != "-":
-        console.print(f"{len(results)} results in {folder}", markup=False, soft_wrap=True)
+        made = sum(not one.error for one in results)
+        text = f"{counted(made, 'result')} in {folder}" if made else f"no result in {folder}"
+        console.print(text, markup=False, soft_wrap=True)
     _require_all(results, min_speedup)
 
 

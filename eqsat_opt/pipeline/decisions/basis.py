@@ -11,13 +11,14 @@ from importlib.metadata import version
 from eqsat_opt import __version__
 from eqsat_opt.common.codecs import Document, Entry
 from eqsat_opt.common.paths import shown
+from eqsat_opt.common.text import counted
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.spec import limit_texts, objective_text
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.earlier_result import rule_lines
 from eqsat_opt.runtime.processor import device_fingerprint
 
-__all__ = ["Basis", "basis_of", "require_same", "require_same_model"]
+__all__ = ["Basis", "basis_of", "require_same", "require_same_model", "require_threads"]
 
 _LIBRARIES = ("ml_dtypes", "numpy", "onnx", "onnx-ir", "onnxruntime")
 """Libraries that fold constants, write models, or run what was measured."""
@@ -93,6 +94,9 @@ def basis_of(request: Request) -> Basis:
 def _options(request: Request) -> Iterator[tuple[str, str]]:
     yield "numerics", request.numerics.name.lower()
     yield "precision", str(request.precision)
+    yield "backends", ",".join(request.backends)
+    yield "streams", str(request.streams)
+    yield "max-error", f"{request.max_error:g}"
     yield "objective", objective_text(request.objective)
     yield "limit", ", ".join(limit_texts(request.objective))
     fixed = sorted(request.fixed.items())
@@ -131,6 +135,19 @@ def require_same(decided: Basis, now: Basis, path: str) -> None:
     if decided.rules != now.rules:
         raise OptionError(
             f"{name} was decided with other rules; give the same --rules, or {_AGAIN}"
+        )
+
+
+def require_threads(decided: int, now: int, path: str) -> None:
+    """Refuse forms that were made for another number of threads.
+
+    Raises:
+        OptionError: the numbers differ.
+    """
+    if decided != now:
+        raise OptionError(
+            f"{shown(path)} was decided with {counted(decided, 'thread')}, and this run has {now}; "
+            f"give --threads {decided} (threads={decided})"
         )
 
 

@@ -24,7 +24,16 @@ from eqsat_opt.common.paths import shown
 from eqsat_opt.errors import StageError
 from eqsat_opt.pipeline.decisions.basis import Basis
 
-__all__ = ["FORMAT", "BodyEdit", "Decisions", "Edit", "read_decisions", "write_decisions"]
+__all__ = [
+    "FORMAT",
+    "BodyEdit",
+    "Decisions",
+    "Edit",
+    "PlannedForm",
+    "TunedForm",
+    "read_decisions",
+    "write_decisions",
+]
 
 FORMAT = "eqsat-opt decisions 1"
 
@@ -87,6 +96,100 @@ class BodyEdit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TunedForm:
+    """How the tuned form of a result is made.
+
+    Attributes:
+        base: the graph that runs, before our kernels are in it: ``original``, ``portable``, or
+            another one that suits the kernels better; empty where the portable result is the best
+            form.
+        edit: how such another graph is made of the model; ``None`` for the other two.
+        ways: the way of each site of the graph, as `Tuning.ways` says.
+        record: the record in the metadata of the file; empty where it has none.
+        digest: SHA-256 of the file.
+    """
+
+    base: str
+    edit: Edit | None
+    ways: tuple[str, ...]
+    record: str
+    digest: str
+
+    def to_json(self) -> Document:
+        """Return plain values."""
+        return {
+            "base": self.base,
+            "edit": None if self.edit is None else self.edit.to_json(),
+            "ways": list(self.ways),
+            "record": self.record,
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def from_json(cls, entry: Entry) -> TunedForm:
+        """Read the result of `to_json`.
+
+        Raises:
+            StageError: a field is missing, unknown or of another kind.
+        """
+        entry.require_all(*(one.name for one in fields(cls)))
+        return cls(
+            base=entry.text("base"),
+            edit=_edit(entry),
+            ways=entry.texts("ways"),
+            record=entry.text("record"),
+            digest=entry.text("digest"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedForm:
+    """The plan of a result, which holds no weights.
+
+    Attributes:
+        graph, placement: names of the graph that it computes, and of its assignment to backends.
+        predicted_us: its simulated time, µs.
+        plan: the plan as `runtime.plan.files.plan_to_json` writes it.
+    """
+
+    graph: str
+    placement: str
+    predicted_us: float
+    plan: Document
+
+    def to_json(self) -> Document:
+        """Return plain values."""
+        about = {"graph": self.graph, "placement": self.placement}
+        return {**about, "predicted_us": number_to_json(self.predicted_us), "plan": self.plan}
+
+    @classmethod
+    def from_json(cls, entry: Entry) -> PlannedForm:
+        """Read the result of `to_json`; the plan is checked when it is used.
+
+        Raises:
+            StageError: a field is missing, unknown or of another kind.
+        """
+        entry.require_all(*(one.name for one in fields(cls)))
+        return cls(
+            graph=entry.text("graph"),
+            placement=entry.text("placement"),
+            predicted_us=entry.number("predicted_us"),
+            plan=entry.mapping("plan").value,
+        )
+
+
+def _edit(entry: Entry) -> Edit | None:
+    edit = _inner(entry, "edit")
+    return None if edit is None else Edit.from_json(edit)
+
+
+def _inner(entry: Entry, name: str) -> Entry | None:
+    """Return an object in a document; ``None`` where it is null."""
+    value = entry.get(name)
+    return None if value is None else Entry(value, entry.place(name))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decisions:
     """The decisions of one run.
 
@@ -99,6 +202,8 @@ class Decisions:
         record: the record in the metadata of the result; empty for none.
         result: digest of the result; empty where the original is the result.
         edit: how the result is made; ``None`` where the original is the result.
+        tuned: how the tuned form is made; ``None`` where the run made none.
+        planned: the plan; ``None`` where the run made none.
     """
 
     basis: Basis
@@ -112,6 +217,8 @@ class Decisions:
     record: str
     result: str
     edit: Edit | None
+    tuned: TunedForm | None = None
+    planned: PlannedForm | None = None
 
     def to_json(self) -> Document:
         """Return plain values, with a checksum of all others."""
@@ -122,6 +229,8 @@ class Decisions:
             "speedup": number_to_json(self.speedup),
             "session_speedup": number_to_json(self.session_speedup),
             "edit": None if self.edit is None else self.edit.to_json(),
+            "tuned": None if self.tuned is None else self.tuned.to_json(),
+            "planned": None if self.planned is None else self.planned.to_json(),
         }
         return {**value, "checksum": _checksum(value)}
 
@@ -138,7 +247,7 @@ class Decisions:
         rest = {name: value for name, value in document.items() if name != "checksum"}
         if _checksum(rest) != entry.get("checksum"):
             raise StageError("its checksum is that of other contents, so it is damaged or edited")
-        edit = entry.get("edit")
+        tuned, planned = (_inner(entry, name) for name in ("tuned", "planned"))
         return cls(
             basis=Basis.from_json(Entry(entry.get("basis"), entry.place("basis"))),
             model=entry.text("model"),
@@ -150,7 +259,9 @@ class Decisions:
             level=entry.text("level"),
             record=entry.text("record"),
             result=entry.text("result"),
-            edit=None if edit is None else Edit.from_json(Entry(edit, entry.place("edit"))),
+            edit=_edit(entry),
+            tuned=None if tuned is None else TunedForm.from_json(tuned),
+            planned=None if planned is None else PlannedForm.from_json(planned),
         )
 
 

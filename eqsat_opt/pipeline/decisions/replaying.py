@@ -14,7 +14,7 @@ from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.faults import Faults
 from eqsat_opt.common.paths import shown
 from eqsat_opt.common.text import counted
-from eqsat_opt.errors import CheckFailed, EqsatError, StageError, printable
+from eqsat_opt.errors import CheckFailed, EqsatError, OptionError, StageError, printable
 from eqsat_opt.ir.onnx.files.content import constant_bytes, content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
@@ -77,6 +77,7 @@ def replayed(
     with stages("load"):
         decisions = read_decisions(path)
         require_same(decisions.basis, basis_of(request), path)
+        _require_forms(decisions, request, path)
         model = load_model(given)
         require_portable(model.metadata_props, name)
         if destination is not None:
@@ -88,7 +89,8 @@ def replayed(
     chosen = None if made is None else made.model
     if decisions.level:
         chosen = with_advice(model.clone() if chosen is None else chosen, decisions.level)
-    if chosen is not None and destination is not None and decisions.record:
+    is_written = destination is not None or request.tuned is not None
+    if chosen is not None and is_written and decisions.record:
         chosen.metadata_props[RECORD] = decisions.record
     report = _report(name, model, made, decisions=decisions, request=request, stages=stages)
     if made is not None and (request.check or request.race):
@@ -97,7 +99,26 @@ def replayed(
         )
         report = _with_evidence(report, examined, decision, decisions)
     report = replace(report, stages_s={k: round(v, 4) for k, v in stages.seconds.items()})
-    return Outcome(model, chosen, replace(report, warnings=faults.warnings), None, bulk_s=bulk_s)
+    report = replace(report, warnings=faults.warnings)
+    return Outcome(model, chosen, report, None, bulk_s=bulk_s, decisions=decisions)
+
+
+def _require_forms(decisions: Decisions, request: Request, path: str) -> None:
+    """Refuse forms that the decisions are not about.
+
+    Raises:
+        OptionError: the tuned form or the plan is asked for, and was not made.
+    """
+    for name, asked, made in (
+        ("tuned form", request.tuned, decisions.tuned),
+        ("plan", request.plan, decisions.planned),
+    ):
+        if asked is not None and made is None:
+            option = name.removesuffix(" form")
+            raise OptionError(
+                f"{shown(path)} was decided without a {name}; leave out --{option} ({option}=), or "
+                "decide again with it and --save-decisions"
+            )
 
 
 def made_again(

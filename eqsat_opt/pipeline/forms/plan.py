@@ -57,7 +57,16 @@ from eqsat_opt.select.rebuilding.planning import (
 )
 from eqsat_opt.select.rebuilding.raising import Raised
 
-__all__ = ["PLAN_SHARE", "device_drafts", "require_plan", "with_plan"]
+__all__ = [
+    "PLAN_SHARE",
+    "device_drafts",
+    "launches_by_backend",
+    "plan_job",
+    "planned_report",
+    "require_plan",
+    "weights_of",
+    "with_plan",
+]
 
 PLAN_SHARE = 0.7
 """Share of the budget for all other forms of the result, if a plan is made as well."""
@@ -134,7 +143,7 @@ def _for_host(
     stages: Stages,
     deadline: Deadline,
 ) -> tuple[Plan, Planned]:
-    weights = _weights(outcome, given)
+    weights = weights_of(outcome, given)
     tensors = Weights(stored_tensors(weights))  # may be several hundred megabytes
     chosen = dict(_chosen(outcome, request, stages, deadline))
     drafted = drafts(
@@ -148,24 +157,46 @@ def _for_host(
     known = [draft.plan for draft in usual]
     made = (*usual, *(draft for draft in further if draft.plan not in known))
     with Staging(outcome.loaded, given) as staging:
-        job = PlanJob(
-            drafts=made,
-            weights=tensors,
-            original=staging.original,
-            portable=None if outcome.model is None else staging.of(outcome.model),
-            session=request.session,
-            sizes=sizes,
-            seeds=request.seeds,
-            numerics=request.numerics,
-            max_error=request.max_error,
-            has_kernels=NATIVE in request.backends and request.threads == 1,
-            is_raced=request.race,
-            strict=request.strict,
-            deadline=deadline,
-            inputs=request.inputs,
+        held = race_plans(
+            plan_job(
+                made,
+                tensors=tensors,
+                staging=staging,
+                outcome=outcome,
+                request=request,
+                sizes=sizes,
+                deadline=deadline,
+            )
         )
-        held = race_plans(job)
-    return held.draft.plan, _told(held, request)
+    return held.draft.plan, planned_report(held, request)
+
+
+def plan_job(
+    made: tuple[Draft, ...],
+    tensors: Weights,
+    staging: Staging,
+    outcome: Outcome,
+    request: Request,
+    sizes: Sizes,
+    deadline: Deadline,
+) -> PlanJob:
+    """Return the terms on which plans for this machine are judged."""
+    return PlanJob(
+        drafts=made,
+        weights=tensors,
+        original=staging.original,
+        portable=None if outcome.model is None else staging.of(outcome.model),
+        session=request.session,
+        sizes=sizes,
+        seeds=request.seeds,
+        numerics=request.numerics,
+        max_error=request.max_error,
+        has_kernels=NATIVE in request.backends and request.threads == 1,
+        is_raced=request.race,
+        strict=request.strict,
+        deadline=deadline,
+        inputs=request.inputs,
+    )
 
 
 _DRAFTING = 0.2
@@ -259,7 +290,7 @@ def _for_device(
         target=request.target,
         graph=best.graph,
         placement=best.placement,
-        launches=_by_backend(best.plan),
+        launches=launches_by_backend(best.plan),
         predicted_us=times[name],
         bounds=len(best.plan.launches) - known[name],
         prices=len(best.plan.launches),
@@ -292,7 +323,7 @@ def device_drafts(
     return planned_for(
         request.target,
         graphs,
-        stored_tensors(_weights(outcome, given)),
+        stored_tensors(weights_of(outcome, given)),
         sizes=sizes.given,
         streams=request.streams,
         precision=request.precision,
@@ -309,7 +340,7 @@ def _for_recorded(
     name, graph = next(iter(_graphs(outcome).items()))
     (draft,) = drafts(
         {name: graph},
-        stored_tensors(_weights(outcome, given)),
+        stored_tensors(weights_of(outcome, given)),
         (ORT,),
         sizes=sizes.given,
         threads=device.threads,
@@ -326,7 +357,7 @@ def _for_recorded(
         target=request.target,
         graph=draft.graph,
         placement=draft.placement,
-        launches=_by_backend(plan),
+        launches=launches_by_backend(plan),
         predicted_us=len(plan.launches) * profile.session_us.value + inside_us,
         bounds=report.kernels_unmeasured if report.prices else prices,
         prices=prices,
@@ -381,12 +412,12 @@ def _placed(outcome: Outcome, interface: Form) -> Mapping[str, PlacedGraph]:
     return found
 
 
-def _by_backend(plan: Plan) -> dict[str, int]:
+def launches_by_backend(plan: Plan) -> dict[str, int]:
     """Count the launches of each backend."""
     return dict(Counter(launch.backend for launch in plan.launches))
 
 
-def _weights(outcome: Outcome, given: AnyModel) -> Any:
+def weights_of(outcome: Outcome, given: AnyModel) -> Any:
     """Return the model as the user has it, whose tensors the recipes of constants name."""
     if isinstance(given, str | os.PathLike):
         return given
@@ -406,7 +437,8 @@ def _graphs(outcome: Outcome) -> Mapping[str, Graph]:
     return graphs
 
 
-def _told(held: PlannedResult, request: Request) -> Planned:
+def planned_report(held: PlannedResult, request: Request) -> Planned:
+    """Return the facts about a plan for this machine for the report."""
     race = held.held
     entries = {} if race is None else race.entries
     own = entries.get(held.draft.name)
@@ -422,7 +454,7 @@ def _told(held: PlannedResult, request: Request) -> Planned:
         target=HOST,
         graph=held.draft.graph,
         placement=held.draft.placement,
-        launches=_by_backend(held.draft.plan),
+        launches=launches_by_backend(held.draft.plan),
         predicted_us=held.predicted_us,
         measured_us=None if own is None else own.time_us,
         won=won,

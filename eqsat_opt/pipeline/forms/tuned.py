@@ -6,8 +6,10 @@ the whole model, and all forms race; see `eqsat_opt.racing.tuned_results`.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 import onnx
@@ -16,12 +18,15 @@ from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.faults import Faults
 from eqsat_opt.common.paths import same_file
 from eqsat_opt.errors import ExtractionError, OptionError
+from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.handles import folding_s
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
 from eqsat_opt.ir.onnx.files.external import with_data_inside
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.storage_form import as_stored
 from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
+from eqsat_opt.pipeline.decisions.document import TunedForm
+from eqsat_opt.pipeline.decisions.making import edit_of
 from eqsat_opt.pipeline.destination import Destination, Output
 from eqsat_opt.pipeline.optimise import TUNING, AnyModel
 from eqsat_opt.pipeline.prices import CALIBRATION, open_pricer
@@ -46,7 +51,15 @@ from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import repropose
 
-__all__ = ["PORTABLE_SHARE", "require_runtimes", "tuned_destination", "with_tuned"]
+__all__ = [
+    "PORTABLE_SHARE",
+    "require_runtimes",
+    "tuned_destination",
+    "tuned_job",
+    "tuned_report",
+    "with_told",
+    "with_tuned",
+]
 
 PORTABLE_SHARE = 0.6
 """Share of the budget that the portable result gets where a tuned form is made as well."""
@@ -72,6 +85,19 @@ def tuned_destination(request: Request, given: AnyModel, output: Output | None) 
     return destination
 
 
+@dataclass(frozen=True)
+class _Suited:
+    """Another graph than that of the portable result, which suits our kernels better.
+
+    Attributes:
+        graph: the graph itself.
+        model: the same as a model with all its data inside.
+    """
+
+    graph: Graph
+    model: onnx.ModelProto
+
+
 _SUITING = 0.4
 """Share of the time for the tuned form in which a graph is searched that suits our kernels."""
 
@@ -85,7 +111,7 @@ _SUITING_CHECK = 0.2
 
 def _suited(
     outcome: Outcome, request: Request, staging: Staging, stages: Stages, deadline: Deadline
-) -> onnx.ModelProto | None:
+) -> _Suited | None:
     """Return the model that is cheapest with our kernels; ``None`` if its graph is not a new one.
 
     It is compared with the original if models are run at all, as the portable result was.
@@ -120,7 +146,7 @@ def _suited(
             found = examine({SUITED: staging.of(model)}, staging.original, terms)
             if not found.is_sound(SUITED):
                 return None
-    return model_proto(with_data_inside(model))
+    return _Suited(graph, model_proto(with_data_inside(model)))
 
 
 def _racing(request: Request) -> tuple[str, ...]:
@@ -159,29 +185,48 @@ def _tuned(
     request: Request,
     stages: Stages,
     deadline: Deadline,
-) -> TunedResult:
-    """Tune ``portable``, the result with all weights inside the model, and race its forms."""
+) -> tuple[TunedResult, Graph | None]:
+    """Tune ``portable``, the result with all weights inside the model, and race its forms.
+
+    Returns:
+        The outcome, and the graph that suits our kernels if it won.
+    """
     if deadline.expired or deadline.left_s < _TUNED_READING * outcome.bulk_s:
-        return TunedResult(why=NO_TIME)
+        return TunedResult(why=NO_TIME), None
     with Staging(outcome.loaded, given) as staging:
-        return race_tuned_forms(
-            TunedJob(
-                original=staging.original,
-                original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
-                portable=portable,
-                suited=_suited(outcome, request, staging, stages, deadline=deadline),
-                is_original=outcome.model is None,
-                session=request.session,
-                sizes=_sizes(outcome, request),
-                seeds=tuple(request.seed + i for i in range(max(1, request.check))),
-                numerics=request.numerics,
-                max_error=request.max_error,
-                runtimes=_racing(request),
-                is_raced=request.race,
-                deadline=deadline,
-                inputs=request.inputs,
-            )
+        suited = _suited(outcome, request, staging, stages, deadline=deadline)
+        job = tuned_job(
+            outcome, portable=portable, staging=staging, request=request, deadline=deadline
         )
+        if suited is not None:
+            job = replace(job, suited=suited.model)
+        held = race_tuned_forms(replace(job, runtimes=_racing(request)))
+    is_suited = suited is not None and held.model is not None and held.base == SUITED
+    return held, suited.graph if suited is not None and is_suited else None
+
+
+def tuned_job(
+    outcome: Outcome,
+    portable: onnx.ModelProto,
+    staging: Staging,
+    request: Request,
+    deadline: Deadline,
+) -> TunedJob:
+    """Return the terms on which the forms of a result compete."""
+    return TunedJob(
+        original=staging.original,
+        original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
+        portable=portable,
+        is_original=outcome.model is None,
+        session=request.session,
+        sizes=_sizes(outcome, request),
+        seeds=tuple(request.seed + i for i in range(max(1, request.check))),
+        numerics=request.numerics,
+        max_error=request.max_error,
+        is_raced=request.race,
+        deadline=deadline,
+        inputs=request.inputs,
+    )
 
 
 def _sizes(outcome: Outcome, request: Request) -> tuple[Sizes, ...]:
@@ -200,8 +245,10 @@ def with_tuned(
     progress: Progress,
     deadline: Deadline,
     faults: Faults,
-) -> Report:
-    """Make the tuned form of a result and write it; return the report with it.
+) -> tuple[Report, TunedForm | None]:
+    """Make the tuned form of a result and write it; return the report with it, and how it is made.
+
+    How it is made is ``None`` where the user asks for no decisions, or where it is not known.
 
     If tuning fails by an internal error or gains nothing, the portable result is written instead.
 
@@ -215,19 +262,56 @@ def with_tuned(
     with stages("load"):
         portable = model_proto(with_data_inside(result))
     with stages(TUNING):
-        held = faults.contain(
+        held, suited = faults.contain(
             TUNING,
             partial(_tuned, outcome, portable, given, request, stages=stages, deadline=deadline),
             "the portable result stands for the tuned form",
-        ) or TunedResult(why="tuning failed")
+        ) or (TunedResult(why="tuning failed"), None)
     with stages("write"):
-        destination.write_proto(portable if held.model is None else held.model)
+        model = portable if held.model is None else held.model
+        data = model.SerializeToString(deterministic=True)
+        destination.write_bytes(data)
+    decided = None
+    if request.decisions is not None:
+        decided = faults.contain(
+            "decisions",
+            lambda: _decided(outcome, held, suited, hashlib.sha256(data).hexdigest()),
+            "how the tuned form is made is not in the decisions",
+        )
+    return with_told(report, tuned_report(held, request), stages.seconds), decided
+
+
+def _decided(outcome: Outcome, held: TunedResult, suited: Graph | None, digest: str) -> TunedForm:
+    """Return how the form that won is made.
+
+    Raises:
+        InternalError: a graph that suits our kernels is no edit of the one that was searched.
+    """
+    if held.model is None:
+        return TunedForm(base="", edit=None, ways=(), record="", digest=digest)
+    edit = None
+    if suited is not None:
+        assert outcome.job is not None
+        edit = edit_of(outcome.job.clean, outcome.body_edits, suited, least_weights=False)
+    return TunedForm(base=held.base, edit=edit, ways=held.ways, record=held.record, digest=digest)
+
+
+def with_told(report: Report, tuned: Tuned, seconds: Mapping[str, float]) -> Report:
+    """Return the report with facts about the tuned form, and the time that it took."""
+    spent = dict(report.stages_s)
+    for name, more in seconds.items():
+        spent[name] = round(spent.get(name, 0.0) + more, 4)
+    return replace(report, tuned=tuned, stages_s=spent)
+
+
+def tuned_report(held: TunedResult, request: Request) -> Tuned:
+    """Return the facts about a tuned form for the report."""
 
     def speedup(name: str) -> float:
         ratios = [race.entries[name].ratio for race in held.races if name in race.entries]
         return 1 / max(ratios) if ratios else 1.0
 
-    tuned = Tuned(
+    return Tuned(
         output=str(request.tuned),
         won=held.model is not None,
         why=held.why,
@@ -248,7 +332,3 @@ def with_tuned(
         further_races=tuple(race.to_json() for race in held.races[1:]),
         note=held.note,
     )
-    seconds = dict(report.stages_s)
-    for name, spent in stages.seconds.items():
-        seconds[name] = round(seconds.get(name, 0.0) + spent, 4)
-    return replace(report, tuned=tuned, stages_s=seconds)

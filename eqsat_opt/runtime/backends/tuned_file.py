@@ -34,8 +34,10 @@ __all__ = [
     "open_as_raced",
     "open_tuned",
     "portable_of",
+    "recorded_execution",
     "require_portable",
     "tuned_model",
+    "tuned_record",
     "tuned_threads",
 ]
 
@@ -88,7 +90,7 @@ def tuned_model(
     graph: onnx.ModelProto,
     portable: onnx.ModelProto,
     execution: Execution,
-    facts: Mapping[str, object] | None = None,
+    record: str = "",
 ) -> onnx.ModelProto:
     """Build the content of a tuned file.
 
@@ -97,7 +99,8 @@ def tuned_model(
             setting differ.
         portable: the model that runs elsewhere; it contains its weights.
         execution: the way in which the graph is run here.
-        facts: facts about the tuning, for readers of the metadata.
+        record: the record of it, as :func:`tuned_record` returned it; by default one without
+            further facts.
     """
     result = onnx.ModelProto()
     result.CopyFrom(graph)
@@ -111,6 +114,17 @@ def tuned_model(
         result.training_info.add().algorithm.CopyFrom(portable.graph)
         text = base64.b64encode(shell.SerializeToString()).decode()
         result.metadata_props.add(key=_SHELL, value=text)
+    result.metadata_props.add(key=_KEY, value=record or tuned_record(execution))
+    return result
+
+
+def tuned_record(execution: Execution, facts: Mapping[str, object] | None = None) -> str:
+    """Return the metadata by which a file opens as it was raced, on this machine only.
+
+    Args:
+        execution: the way in which the graph is run here.
+        facts: facts about the tuning, for readers of the metadata.
+    """
     record = {
         **(facts or {}),
         "format": _FORMAT,
@@ -118,8 +132,19 @@ def tuned_model(
         "setting": dict(execution.setting),
         **execution.facts(),
     }
-    result.metadata_props.add(key=_KEY, value=json.dumps(record))
-    return result
+    return json.dumps(record)
+
+
+def recorded_execution(record: str, threads: int) -> Execution:
+    """Return the way in which a record of :func:`tuned_record` wants its graph to be run.
+
+    Raises:
+        RuntimeFailed: the record does not fit this machine, its libraries, or these threads.
+    """
+    try:
+        return _execution(record, threads)
+    except _Misfit as misfit:
+        raise RuntimeFailed(str(misfit)) from misfit
 
 
 def _describe(model: onnx.ModelProto, like: onnx.ModelProto) -> None:

@@ -79,3 +79,26 @@ def test_what_a_bench_says(
     assert advice in output
     assert "at level basic" in output
     assert ("the machine was busy" in output) == (luck > 0) == found["race"]["is_busy"]
+
+
+@pytest.mark.parametrize("rows", [1, 35])
+def test_sizes_that_were_assumed_and_fail(
+    rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others are tried; where the model runs at none, the sentence says what to give."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["":18]>
+        g (float[height,width] x) => (float[1,2] y)
+            { f = Flatten <axis = 0> (x) y = MatMul (f, w) }
+    """)
+    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [rows, 2], [1.0] * (2 * rows))
+    model.graph.initializer.append(weight)
+    path = str(tmp_path / "m.onnx")
+    onnx.save(model, path)
+    code = main(["bench", path, path, "--budget", "1", "--json", "-"])
+    told = capsys.readouterr()
+    assert code == (0 if rows == 1 else 1)
+    if rows == 1:
+        assert json.loads(told.out)["agree"]
+    else:
+        assert "give sizes that belong together, such as --input-shape height:SIZE" in told.err

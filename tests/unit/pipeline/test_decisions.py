@@ -320,10 +320,17 @@ def test_another_model_is_refused(folder: Path) -> None:
         again()
 
 
-@pytest.mark.parametrize("other", ["decisions", "tuned", "plan"])
-def test_a_replay_makes_nothing_else(other: str) -> None:
-    with pytest.raises(OptionError, match=f"a replay makes the portable result and no {other}"):
-        replace(Options(replay="d.json"), **{other: "x"})  # type: ignore[arg-type]
+def test_a_replay_decides_nothing() -> None:
+    with pytest.raises(OptionError, match="a replay decides nothing; leave out"):
+        Options(replay="d.json", decisions="x")
+
+
+@pytest.mark.parametrize(("option", "form"), [("tuned", "tuned form"), ("plan", "plan")])
+def test_a_form_that_was_not_made_is_refused(option: str, form: str, folder: Path) -> None:
+    decided()
+    with pytest.raises(OptionError, match=f"decided without a {form}; leave out --{option}"):
+        again(**{option: "f"})
+    assert not (folder / "f").exists()
 
 
 @pytest.mark.parametrize(
@@ -442,7 +449,7 @@ def test_the_command_saves_and_replays(folder: Path, capsys: pytest.CaptureFixtu
         (("--save-decisions", "o.onnx"), "error: o.onnx is written already; give"),
         (("--save-decisions", "no/d.json"), "error: the folder no does not exist; create it first"),
         (("--replay", "o.onnx"), "error: cannot read o.onnx"),
-        (("--replay", "d.json", "--save-decisions", "e.json"), "error: a replay makes the"),
+        (("--replay", "d.json", "--save-decisions", "e.json"), "error: a replay decides nothing"),
         (("--replay", "d.json", "--min-speedup", "2"), "error: --min-speedup is about a race"),
         (("--dry-run", "--save-decisions", "e.json"), "error: --dry-run writes nothing"),
     ],

@@ -25,7 +25,7 @@ _LARGE_BYTES = 1 << 20
 """Least size of an initializer that is worth a write of its own."""
 
 _PLACE = "eqsat_opt.streamed:"
-"""Start of the location that stands for the data of a large weight while the model is encoded."""
+"""Start of the location of the data of a large weight while the model is encoded."""
 
 _GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
 _INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
@@ -73,7 +73,7 @@ def _is_large(slot: TensorSlot) -> bool:
         return False
     if isinstance(tensor, onnx_ir.TensorProtoTensor) and not tensor.raw.HasField("raw_data"):
         return False
-    return tensor.dtype != onnx_ir.DataType.STRING and tensor.nbytes >= _LARGE_BYTES
+    return tensor.dtype != onnx_ir.DataType.STRING and int(tensor.nbytes) >= _LARGE_BYTES
 
 
 def _encoded(message: Any) -> bytes:

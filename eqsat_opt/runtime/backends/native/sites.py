@@ -88,12 +88,36 @@ class Site:
 
 
 def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of a model whose nodes are renamed so that their names are unique."""
+    """Return a copy of a model whose nodes are renamed so that their names are unique.
+
+    It imports the operator sets that it uses and no others, in order. Onnxruntime writes all that
+    it knows, which depend on the libraries that the process has loaded.
+    """
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
+    used = set(_domains(copied))
+    imports = sorted(
+        (one for one in model.opset_import if one.domain in used), key=lambda one: one.domain
+    )
+    del copied.opset_import[:]
+    copied.opset_import.extend(imports)
     for i, node in enumerate(copied.graph.node):
         node.name = f"{i}:{node.op_type}"
     return copied
+
+
+def _domains(model: onnx.ModelProto) -> Iterator[str]:
+    """Yield the domains of all operators of a model."""
+    waiting = [*model.graph.node]
+    for function in model.functions:
+        yield function.domain
+        waiting += function.node
+    while waiting:
+        node = waiting.pop()
+        yield "" if node.domain == "ai.onnx" else node.domain
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                waiting += graph.node
 
 
 def with_ways(model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]) -> onnx.ModelProto:
@@ -155,7 +179,7 @@ def _ordered(
 
     def enter(i: int) -> None:
         heappush(ready, i)
-        for name in weights.intersection(nodes[i].input):
+        for name in filter(weights.__contains__, nodes[i].input):
             heappush(readers[name], i)
 
     for i in sorted(needed):
@@ -172,7 +196,7 @@ def _ordered(
             waiting[k] -= 1
             if not waiting[k]:
                 enter(k)
-        for name in weights.intersection(nodes[i].input):
+        for name in filter(weights.__contains__, nodes[i].input):
             current = readers[name]
 
 

@@ -35,7 +35,7 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_o
 from eqsat_opt.runtime.measure import settle
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
-__all__ = ["NotTuned", "Tuning", "output_error", "sites", "tune"]
+__all__ = ["NotTuned", "Tuning", "output_error", "sites", "tune", "tuned_by"]
 
 _GAIN = 0.97
 """Share of a site's time below which another way replaces it."""
@@ -215,6 +215,33 @@ def tune(
         note=note,
         ways=tuple(used.get(site.nodes, "") for site in found),
     )
+
+
+def tuned_by(model: ModelSource, options: OrtOptions, ways: Sequence[str]) -> onnx.ModelProto:
+    """Return the graph of an earlier `Tuning`, without measurements.
+
+    Args:
+        model: the portable model that was tuned.
+        options: the options that run it.
+        ways: the ways of its sites, as `Tuning.ways` says.
+
+    Raises:
+        NotTuned: the sites are others here, or have no such ways.
+        RuntimeFailed: onnxruntime refuses the model, or there are no kernels.
+    """
+    as_is = replace(with_kernels(options), data_folder="")
+    optimized = with_names(ort_optimized(model, options))
+    found = sites(optimized, as_is)
+    if len(found) != len(ways):
+        raise NotTuned(f"the model has {len(found)} sites here, and {len(ways)} were tuned")
+    chosen = []
+    for site, name in zip(found, ways, strict=True):
+        if name:
+            way = next((one for one in site.ways if one.name == name), None)
+            if way is None:
+                raise NotTuned(f"no kernel {name!r} computes {', '.join(site.nodes)} here")
+            chosen.append((site, way))
+    return with_ways(optimized, chosen)
 
 
 def _with_note(why: str, note: str) -> str:
