@@ -8,6 +8,7 @@ from dataclasses import replace
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.quotes import AnyPricer, Quote
+from eqsat_opt.cost.roofline import Roofline
 from eqsat_opt.ir.graph.kernel import Kernel, Operand
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.forms import PLAIN, Form
@@ -77,6 +78,11 @@ class PlanPricer:
     def event_us(self) -> float:
         """Time that waiting for a kernel on another stream adds, µs."""
         return self._pricer.event_us
+
+    @property
+    def peaks(self) -> Roofline | None:
+        """The rates that probes of the device reached; ``None`` where none were measured."""
+        return self._pricer.peaks
 
     @property
     def n_measured(self) -> int:

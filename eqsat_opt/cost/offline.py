@@ -9,6 +9,7 @@ from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.metrics import ENERGY
 from eqsat_opt.cost.quotes import Quote
+from eqsat_opt.cost.roofline import Roofline
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.runtime.backends.protocol import Backend, Offer
@@ -33,6 +34,7 @@ class OfflinePricer:
     Attributes:
         metrics: the given ones, without energy where there is no model of it.
         energy_text: a phrase for the source of energies; empty where there is none.
+        peaks: ``None``, as no probe runs here.
         n_measured: 0.
         trouble: empty.
 
@@ -40,6 +42,7 @@ class OfflinePricer:
         OptionError: the profile or the model of energy does not know the precision.
     """
 
+    peaks: Roofline | None = None
     n_measured = 0
     trouble = ""
 

@@ -21,6 +21,7 @@ from eqsat_opt.cost.roofline import (
     PEAK_PROBE,
     Roofline,
     calibrated,
+    reached,
 )
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.cost.trends import Expectation
@@ -72,6 +73,7 @@ class Pricer:
             of ONNX.
         trouble: a sentence on the trouble with the store; empty if there is none.
         roofline: the greatest rates of this device, after `calibrate` from its probes.
+        peaks: the rates that the probes reached; ``None`` before `calibrate`.
 
     Raises:
         OptionError: there is no such backend.
@@ -100,6 +102,7 @@ class Pricer:
         self._expectation: tuple[int, Expectation] | None = None
         self._worker: KernelWorker | None = None
         self.roofline: Roofline = DEFAULT_ROOFLINE
+        self.peaks: Roofline | None = None
         self._made_bytes_per_s = _MADE_BYTES_PER_S
         self.n_measured = 0
 
@@ -132,7 +135,9 @@ class Pricer:
         self.measure(probes, deadline=deadline)
         quotes = [self.price(probe) for probe in probes]
         if not any(quote.is_bound for quote in quotes):
-            self.roofline = calibrated(*(max(quote.time_us - LAUNCH_US, 0.05) for quote in quotes))
+            peak_us, bandwidth_us = (max(quote.time_us - LAUNCH_US, 0.05) for quote in quotes)
+            self.roofline = calibrated(peak_us, bandwidth_us)
+            self.peaks = reached(peak_us, bandwidth_us)
             self._expectation = None
 
     def recall(self, offers: Iterable[Offer]) -> None:

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.roofline import Roofline
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.runtime.backends.protocol import Backend, Offer
@@ -76,6 +77,10 @@ class AnyPricer(Protocol):
     @property
     def event_us(self) -> float:
         """Time that waiting for a kernel on another stream adds, µs."""
+
+    @property
+    def peaks(self) -> Roofline | None:
+        """The rates that probes of the device reached; ``None`` where none were measured."""
 
     @property
     def n_measured(self) -> int:

@@ -9,7 +9,7 @@ from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.types import TensorType
 
-__all__ = ["BANDWIDTH_PROBE", "DEFAULT_ROOFLINE", "PEAK_PROBE", "Roofline", "calibrated"]
+__all__ = ["BANDWIDTH_PROBE", "DEFAULT_ROOFLINE", "PEAK_PROBE", "Roofline", "calibrated", "reached"]
 
 _HEADROOM = 1.5
 """Factor by which the best kernel may be better than a probe; a bound must not exceed a true
@@ -56,8 +56,14 @@ PEAK_PROBE = _probe("MatMul", [(256, 512), (512, 512)])
 BANDWIDTH_PROBE = _probe("Relu", [(32, 1024)])
 
 
+def reached(peak_us: float, bandwidth_us: float) -> Roofline:
+    """Return the rates that the two probes reached on a device, from their times, µs."""
+    flops = literal(PEAK_PROBE.flops) / peak_us
+    size = literal(BANDWIDTH_PROBE.bytes) / bandwidth_us
+    return Roofline(flops, size)
+
+
 def calibrated(peak_us: float, bandwidth_us: float) -> Roofline:
     """Return the roofline of a device from the times of the two probes, µs."""
-    flops = literal(PEAK_PROBE.flops) * _HEADROOM / peak_us
-    size = literal(BANDWIDTH_PROBE.bytes) * _HEADROOM / bandwidth_us
-    return Roofline(flops, size)
+    rates = reached(peak_us, bandwidth_us)
+    return Roofline(_HEADROOM * rates.flops_per_us, _HEADROOM * rates.bytes_per_us)

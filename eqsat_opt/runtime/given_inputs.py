@@ -183,7 +183,12 @@ def _arrays(path: str) -> Feeds:
             arrays = {key: held[key] for key in held.files}
     except OSError as error:
         raise OptionError(f"cannot read {name}: {reason(error)}") from error
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, MemoryError) as error:
+    except ValueError as error:  # NumPy advises to unpickle what it cannot read
+        raise OptionError(
+            f"{name} is no .npz file, or holds other things than numbers and texts; write it with "
+            "numpy.savez"
+        ) from error
+    except (EOFError, KeyError, zipfile.BadZipFile, MemoryError) as error:
         raise OptionError(
             f"{name} holds no plain arrays ({printable(str(error))}); write it with numpy.savez"
         ) from error

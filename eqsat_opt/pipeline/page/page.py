@@ -17,7 +17,7 @@ from eqsat_opt.common.text import (
     time_text,
 )
 from eqsat_opt.cost.metrics import METRICS, TIME
-from eqsat_opt.cost.roofline import DEFAULT_ROOFLINE
+from eqsat_opt.cost.roofline import DEFAULT_ROOFLINE, Roofline
 from eqsat_opt.errors import OptionError
 from eqsat_opt.pipeline.page.charts import race_chart, trace_chart
 from eqsat_opt.pipeline.page.drawing import drawn_graphs
@@ -117,7 +117,9 @@ def page_text(
     require_pages()
     graphs = None
     kernels: Sequence[KernelUse] = ()
+    peaks = None
     if proposal is not None:
+        peaks = proposal.choice.peaks
         after, title = _result_graph(report, proposal)
         graphs = [asdict(one) for one in drawn_graphs(proposal, after)]
         kernels = kernel_uses(proposal)
@@ -132,7 +134,8 @@ def page_text(
             facts=[*facts_of(report)],
             race=race_chart(report.race),
             trace=None if proposal is None else _trace(report, proposal),
-            kernels=[*_kernels(kernels)][:_MOST_ROWS],
+            kernels=[*_kernels(kernels, peaks)][:_MOST_ROWS],
+            peaks=peaks,
             hidden_kernels=max(0, len(kernels) - _MOST_ROWS),
             rules=rules,
             has_reasons=any(row.reason for row in rules),
@@ -187,8 +190,12 @@ def _trace(report: Report, proposal: Proposal) -> Any:
     return trace_chart(points, METRICS[TIME].unit if report.goal == TIME else "")
 
 
-def _kernels(uses: Sequence[KernelUse]) -> Iterator[Mapping[str, Any]]:
-    """Yield the kernels with their share of the predicted time of each graph, and their rates."""
+def _kernels(uses: Sequence[KernelUse], peaks: Roofline | None) -> Iterator[Mapping[str, Any]]:
+    """Yield the kernels with their share of the predicted time of each graph, and their rates.
+
+    ``roofline`` is the least time at the rates that probes reached, as a share of the price; 0
+    where it is not known.
+    """
     totals = [math.fsum(getattr(u, side) * u.time_us for u in uses) for side in ("before", "after")]
     for use in uses:
         shares = [
@@ -200,13 +207,20 @@ def _kernels(uses: Sequence[KernelUse]) -> Iterator[Mapping[str, Any]]:
             "shares": shares,
             "gflops": use.flops / use.time_us / 1e3 if use.time_us else 0.0,
             "gbytes": use.bytes / use.time_us / 1e3 if use.time_us else 0.0,
-            "limit": _limit(use),
+            "limit": _limit(use, DEFAULT_ROOFLINE if peaks is None else peaks),
+            "roofline": _least_us(use, peaks) / use.time_us if use.time_us else 0.0,
         }
 
 
-def _limit(use: KernelUse) -> str:
+def _least_us(use: KernelUse, peaks: Roofline | None) -> float:
+    """Return the time of a kernel at the rates that probes reached; 0 where there are none."""
+    if peaks is None:
+        return 0.0
+    return max(use.flops / peaks.flops_per_us, use.bytes / peaks.bytes_per_us)
+
+
+def _limit(use: KernelUse, roofline: Roofline) -> str:
     """Return what a roofline says to limit a kernel; empty for one without work."""
-    roofline = DEFAULT_ROOFLINE
     by_arithmetic = use.flops / roofline.flops_per_us > use.bytes / roofline.bytes_per_us
     return ("arithmetic" if by_arithmetic else "memory") if use.bytes else ""
 

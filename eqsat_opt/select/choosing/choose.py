@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.cost.quotes import AnyPricer, Quote
+from eqsat_opt.cost.roofline import Roofline
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Extraction
 from eqsat_opt.extract.alternatives import alternatives
@@ -70,6 +71,7 @@ class ChoiceResult:
         own: the candidates of the model as it was loaded.
         problem: the last extraction problem over all candidates.
         prices: price of every offer.
+        peaks: rates that probes of the device reached; ``None`` where none were measured.
     """
 
     best: Selection
@@ -90,6 +92,7 @@ class ChoiceResult:
     own: PricedCandidates = field(repr=False)
     problem: PricedProblem = field(repr=False)
     prices: Mapping[Offer, Quote] = field(repr=False)
+    peaks: Roofline | None = None
 
     @property
     def unmeasured(self) -> int:
@@ -258,6 +261,7 @@ def choose(
         own=own,
         problem=full,
         prices=prices,
+        peaks=pricer.peaks,
     )
 
 

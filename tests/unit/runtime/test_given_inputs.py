@@ -219,9 +219,9 @@ def test_samples_replace_sizes(folder: Path) -> None:
     [
         (("--input-data", "no.npz"), "cannot read no.npz: No such file"),
         (("--input-data", "empty"), "the folder empty holds no .npz file"),
-        (("--input-data", "text.npz"), "text.npz holds no plain arrays"),
+        (("--input-data", "text.npz"), "text.npz is no .npz file, or holds other things"),
         (("--input-data", "one.npz"), "one.npz is a single array; write all inputs by their names"),
-        (("--input-data", "object.npz"), "object.npz holds no plain arrays"),
+        (("--input-data", "object.npz"), "object.npz is no .npz file, or holds other things"),
         (("--input-data", "short.npz"), "short.npz holds no plain arrays"),
         (("--input", "x"), "--input 'x' is not NAME=HOW"),
         (("--input", "x=mask", "--input", "x=mask"), "--input gives 'x' twice"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import pytest
 
 import eqsat_opt
 from eqsat_opt.cli import main
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.quotes import Quote
+from eqsat_opt.cost.roofline import Roofline
 from eqsat_opt.errors import OptionError
 from eqsat_opt.lab import zoo
-from eqsat_opt.pipeline.page.page import require_pages
+from eqsat_opt.pipeline.page.page import page_text, require_pages
 from eqsat_opt.pipeline.report.explanation import Explanation
 from eqsat_opt.pipeline.run import Result
 from tests.unit.pipeline.page.conftest import EVIL
@@ -153,3 +157,16 @@ def test_the_commands_write_it(
     assert main(["explain", "zoo:linear_attention@tiny", "--stage", "graph", *quiet]) == 1
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 4
+
+
+def test_the_roofline_share_of_each_kernel(explanation: Explanation) -> None:
+    """The product q k has 32,768 operations and 18,432 bytes: 18.4 µs at 1 GB/s."""
+    proposal = explanation.proposal
+    choice = proposal.choice
+    prices = {one: Quote({TIME: 36.864}, "measured") for one in choice.prices}
+    for peaks in (None, Roofline(flops_per_us=1e4, bytes_per_us=1e3)):
+        seen = replace(proposal, choice=replace(choice, prices=prices, peaks=peaks))
+        text = page_text(explanation.report, seen)
+        assert ("at 10 GFLOP/s and 1 GB/s, which probes reached here" in text) == bool(peaks)
+        assert ('<th class="n">roofline</th>' in text) == bool(peaks)
+        assert (">50 %</span>" in text) == bool(peaks)
