@@ -160,7 +160,8 @@ def relu_of_abs(x: Tensor):
 
 MODEL = """
 <ir_version: 9, opset_import: ["" : 18]>
-g (float[N,4] x) => (float[N,4] y) { a = Neg (x) b = Neg (a) c = Relu (b) y = Relu (c) }
+g (float[N,4] x) => (float[N,4] y) <float[4] w = {1, 2, 3, 4}>
+    { a = Neg (x) b = Neg (a) c = Mul (b, w) y = Relu (c) }
 """
 
 

@@ -138,7 +138,7 @@ def test_a_bad_model_is_one_line_and_not_tried_again(capsys: pytest.CaptureFixtu
     bad, good, last = output.splitlines()
     assert bad.startswith("bad.onnx   failed: ")
     assert good.startswith("good.onnx         unmeasured, 3 → 1 operator, ")
-    assert last == "2 results in m.opt"
+    assert last == "1 result in m.opt"
     assert errors.startswith("error: 1 of 2 models failed, bad.onnx first: ")
     assert errors.count("\n") == 1
     assert main(["optimize", "m", *QUICK, "--resume", "--json", "-"]) == 1
