@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Sequence
 
 __all__ = ["main"]
@@ -20,6 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:  # the process is this command's own
         gc.set_threshold(_ALLOCATIONS)
-    from eqsat_opt.cli.app import run
-
+    try:
+        from eqsat_opt.cli.app import run
+    except KeyboardInterrupt:  # there is no session yet that would tell it
+        sys.stderr.write("error: interrupted; nothing was written\n")
+        return 1
     return run(arguments)

@@ -12,11 +12,17 @@ from eqsat_opt.errors import escaped
 __all__ = ["SafeConsole"]
 
 
+_WIDTH = 80
+"""Width where the environment gives none that is possible."""
+
+
 class SafeConsole(Console):
     """A console for plain text, without markup and emoji, with control characters escaped."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, highlight=False, emoji=False, markup=False)
+        if self.width < 1:  # COLUMNS=0, with which rich would print nothing
+            self.width = _WIDTH
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

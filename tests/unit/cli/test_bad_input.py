@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import os
 import signal
@@ -9,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -174,6 +175,33 @@ def test_a_pipe_cannot_be_read_twice(
 ) -> None:
     os.mkfifo(folder / "pipe.onnx")
     assert "not an ordinary file" in fails(*command.split(), *options)
+
+
+def test_standard_input_is_no_model(folder: Path, fails: Callable[..., str]) -> None:
+    expected = "error: cannot read '-': a model is read more than once, so not from a pipe"
+    assert fails("inspect", "-").startswith(expected)
+
+
+def test_an_interruption_of_the_imports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str, *rest: Any) -> Any:
+        if name == "eqsat_opt.cli.app":
+            raise KeyboardInterrupt
+        return original(name, *rest)
+
+    original = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    assert main(["zoo", "list"]) == 1
+    assert capsys.readouterr().err == "error: interrupted; nothing was written\n"
+
+
+def test_a_terminal_without_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert main(["zoo", "list"]) == 0
+    assert "squeezenet" in capsys.readouterr().out
 
 
 def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
