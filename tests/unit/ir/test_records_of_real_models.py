@@ -177,6 +177,35 @@ def test_what_the_record_does_not_say_stays_opaque_with_a_type(mode: str) -> Non
     assert str(graph.types["y"]) == "float32[N,1,8,10]"
 
 
+@pytest.mark.parametrize("height", [1, 4, 7])
+def test_a_table_of_positions_is_resized_to_the_image(height: int) -> None:
+    nodes = [
+        node("Shape", ["x"], ["sizes"]),
+        node("Resize", ["table", "", "", "sizes"], ["positions"], mode="linear"),
+        node("Add", ["x", "positions"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    table = {"table": rng.standard_normal((1, 2, 3, 5)).astype(np.float32)}
+    image: tuple[int, Shape] = (F32, [1, 2, "H", "W"])
+    one = model(nodes, {"x": image}, {"y": image}, table)
+    assert "+Resize" in operators(graph_of(one))
+    assert_same(one, {"x": rng.standard_normal((1, 2, height, 6)).astype(np.float32)})
+
+
+def test_a_table_that_is_resized_to_a_known_size_is_rounded_as_by_the_runtime() -> None:
+    nodes = [
+        node("Resize", ["table", "", "", "sizes"], ["positions"], mode="linear"),
+        node("Add", ["x", "positions"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((1, 2, 3, 5)).astype(np.float32)
+    image = (F32, [1, 2, 4, 6])
+    constants = {"table": table, "sizes": np.array([1, 2, 4, 6])}
+    one = model(nodes, {"x": image}, {"y": image}, constants)
+    assert operators(graph_of(one)) == ["+Add"]
+    assert_same(one, {"x": np.zeros((1, 2, 4, 6), np.float32)})
+
+
 # ** Pad **
 
 

@@ -12,7 +12,7 @@ from eqsat_opt.ir.onnx.export_context import ExportContext
 from eqsat_opt.ir.onnx.import_context import ImportContext
 from eqsat_opt.ir.onnx.mapping import Call, expect, normal_axis, reads, writes
 from eqsat_opt.ir.ops.moving.resampling import COORDINATES
-from eqsat_opt.ir.values.dims import Dim
+from eqsat_opt.ir.values.dims import Dim, SymDim
 from eqsat_opt.ir.values.types import TensorType
 
 __all__: list[str] = []
@@ -38,7 +38,10 @@ def _read_resize(call: Call, context: ImportContext) -> None:
     expect(not is_named or rounding != "round_prefer_ceil" or not is_quotient)
     sizes, scales = _wanted(call, context, x)
     if mode == "linear":
-        expect(x.dtype in ("float32", "float16") and call.inputs[0] not in context.constants)
+        expect(x.dtype in ("float32", "float16"))
+        # To a known size, onnxruntime folds a table: this registry would round otherwise.
+        is_open = any(isinstance(size, SymDim) for size in sizes)
+        expect(is_open or call.inputs[0] not in context.constants)
     if not is_named:
         coordinates = "asymmetric"
         if mode == "nearest":  # rounds down if there are more pixels than before
