@@ -286,7 +286,7 @@ def _import(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="rulebook, taso or tensat, where the name of the file does not tell.",
+            help="rulebook, taso, tensat or tensorright, where the name of the file does not tell.",
             show_default=False,
         ),
     ] = None,

@@ -39,10 +39,11 @@ def _merged(rule: Rule, apart: Term, merged: Term) -> Rule | None:
         return None
     axis = apart.attrs["axis"]
     assert isinstance(axis, Expr)
-    along = axis.args[0] if axis.kind == "literal" else axis
+    if axis.kind != "literal":  # nothing on the new left side binds it
+        return None
     try:
-        cut = extent(first, along)
-        end = cut + extent(second, along)
+        cut = extent(first, axis.args[0])
+        end = cut + extent(second, axis.args[0])
     except RuleError:
         return None
     (one,), (other,) = first.variables() - shared, second.variables() - shared

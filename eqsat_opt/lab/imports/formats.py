@@ -8,14 +8,20 @@ from pathlib import Path
 from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.lab.imports.foreign import ForeignRule
 from eqsat_opt.lab.imports.tensat import read_tensat
+from eqsat_opt.lab.imports.tensorright import read_tensorright
 
 __all__ = ["FORMATS", "format_of", "read_foreign"]
 
-FORMATS = ("rulebook", "taso", "tensat")
+FORMATS = ("rulebook", "taso", "tensat", "tensorright")
 """The names that `rules import --format` takes."""
 
-_BY_SUFFIX: Mapping[str, str] = {".py": "rulebook", ".pb": "taso", ".txt": "tensat"}
-_READERS = {"tensat": read_tensat}
+_BY_SUFFIX: Mapping[str, str] = {
+    ".py": "rulebook",
+    ".pb": "taso",
+    ".txt": "tensat",
+    ".hs": "tensorright",
+}
+_READERS = {"tensat": read_tensat, "tensorright": read_tensorright}
 
 
 def format_of(path: Path, given: str | None) -> str:

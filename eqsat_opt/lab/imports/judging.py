@@ -19,6 +19,7 @@ from eqsat_opt.errors import RuleError
 from eqsat_opt.lab.imports.foreign import ForeignRule
 from eqsat_opt.lab.imports.running import differs_in_onnxruntime
 from eqsat_opt.proving.checks.counterexample import Refutation
+from eqsat_opt.proving.numbers.evaluation import FloatNumbers
 
 __all__ = ["Judgement", "Status", "Verdict", "judge", "judge_all"]
 
@@ -27,6 +28,8 @@ Status = Literal["derived", "proven", "exact", "refuted", "open", "unsayable"]
 confirmed by an exact method nor refuted."""
 
 _POINTS = 30
+_LEAST = 2
+"""Fewest instances at which a rule counts as evaluated; the reason names their number."""
 _ITERATIONS = 4
 _INSTANCES = 2
 _CHUNK = 8
@@ -153,7 +156,7 @@ def _settled(foreign: ForeignRule) -> tuple[Status, str, Refutation | None]:
     proof = prove(rule)
     if proof.status == "proven":
         return "proven", f"for {proof.scope}", None
-    if not report.passed:
+    if report.method == FloatNumbers.name or report.points < _LEAST:
         return "open", f"{report.points} typed instances, by {report.method}", None
     return "exact", f"at {report.points} instances; no proof: {proof.reason}", None
 

@@ -220,6 +220,9 @@ HELD: dict[str, dict[str, str]] = {
     "builds models, graphs or probes of these operators, or reads a foreign format": {
         "proving/taso/convert.py": "Add Mul Relu Sigmoid Tanh",
         "lab/imports/tensat.py": "Add Mul",
+        "lab/imports/tensorright_rule.py":
+            "Abs Add And Div Equal Exp Greater GreaterOrEqual Less LessOrEqual Max Min Mul Neg Not "
+            "Or Pad Sub",
         "lab/generation/settings.py":
             "Add Concat Conv MatMul Mul ReduceMean ReduceSum Relu Slice Softmax Sub Transpose",
         "rules/extents.py":

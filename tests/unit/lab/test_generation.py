@@ -206,7 +206,7 @@ def test_a_rulebook_reads_back_as_the_rules_that_were_written(tmp_path: Path) ->
 
 def test_siblings_are_parts_of_one_operator() -> None:
     columns = book()["equations/matmul-columns"]
-    (rule,) = siblings([columns, book()["elementwise/add-commute"]])
+    (rule,) = siblings([columns, book()["elementwise/add-commute"], book()["concat/map"]])
     assert rule.phase is Phase.SIBLINGS
     assert len(rule.lhs) == 2
     assert verify([rule], level=1)[0].passed

@@ -11,8 +11,9 @@ import pytest
 
 from eqsat_opt.errors import OptionError, RuleError
 from eqsat_opt.lab.certification import SerialExecutor
-from eqsat_opt.lab.imports.foreign import ForeignRule
+from eqsat_opt.lab.imports.foreign import ForeignRule, Unsayable
 from eqsat_opt.lab.imports.formats import FORMATS, format_of, read_foreign
+from eqsat_opt.lab.imports.haskell import parse
 from eqsat_opt.lab.imports.judging import Judgement, judge, judge_all
 from eqsat_opt.lab.imports.tensat import parse_equations, read_tensat
 from eqsat_opt.rules.rule import Numerics, Rule, Tensor, rule
@@ -24,6 +25,15 @@ TENSAT = Path(
 )
 needs_tensat = pytest.mark.skipif(
     not TENSAT.is_file(), reason=f"needs TENSAT's rules: set TENSAT_RULES or put them at {TENSAT}"
+)
+
+TENSORRIGHT = Path(
+    os.environ.get("TENSORRIGHT_RULES")
+    or Path(__file__).parents[4] / "shared" / "data" / "tensorright" / "rules" / "xla"
+)
+needs_tensorright = pytest.mark.skipif(
+    not TENSORRIGHT.is_dir(),
+    reason=f"needs TensorRight's rules: set TENSORRIGHT_RULES or put them at {TENSORRIGHT}",
 )
 
 EQUATIONS = {
@@ -105,7 +115,7 @@ def test_formats_follow_from_names() -> None:
     assert format_of(Path("rules.pb"), None) == "taso"
     assert format_of(Path("rules.txt"), None) == "tensat"
     assert all(format_of(Path("rules"), name) == name for name in FORMATS)
-    with pytest.raises(OptionError, match="give --format tensat"):
+    with pytest.raises(OptionError, match=r"give --format tensat\|tensorright"):
         format_of(Path("rules.json"), None)
     with pytest.raises(
         OptionError, match=r"there is no format 'tenset'; choose from .*; did you mean tensat"
@@ -150,3 +160,142 @@ def test_verdicts_on_tensats_equations() -> None:
     found = judge_all(read_tensat(TENSAT), SerialExecutor())
     assert [found.count(one) for one in ("derived", "proven", "exact")] == [268, 396, 9]
     assert found.count("refuted", "open") == 0
+
+
+# TensorRight -------------------------------------------------------------------------------------
+
+HASKELL = r"""module Main (main) where
+
+import TensorRight
+
+sumOfParts :: forall a. NumRule a
+sumOfParts _ = do
+  [rows, columns] <- newRClasses ["rows", "columns"]
+  [high, low] <- newMaps ["high", "low"] rows
+  wide <- newMap "wide" columns
+  [si, sj, sk] <- newMaps ["si", "sj", "sk"] rows
+  x <- newTensor @a "x" [rows --> high, columns --> wide]
+  y <- newTensor @a "y" [rows --> low, columns --> wide]
+  lhs <- numBinOp Add (reduce x [rows --> si]) (reduce y [rows --> sj])
+  rhs <- reduce (concatTensor x y (ByRClass rows)) [rows --> sk]
+  -- indices of sums are related, and need nothing here
+  siRelation [si, sk] $ \[i, k] -> i .== k
+  rewrite "Add(Reduce(X), Reduce(Y)) => Reduce(Concat(X, Y))" lhs rhs
+
+paddedSlice :: forall a. AnyDTypeRule a
+paddedSlice _ = do
+  axis <- newRClass "axis"
+  size <- newMap "size" axis
+  [start, end, before, after] <- newNonNegMaps ["start", "end", "before", "after"] axis
+  step <- newConstMap "step" 1 axis
+  inner <- newMap "inner" axis
+  x <- newTensor @a "x" [axis --> size]
+  lhs <-
+    slice
+      (pad x ("v" :: a) $ Padding {low = [axis --> before], interior = [axis --> inner],
+        high = [axis --> after]})
+      $ Slice {start = [axis --> start], end = [axis --> end], strides = [axis --> step]}
+  precondition [inner] $ \[i] -> i .== 0
+  precondition [start, before] $ \[s, b] -> s .>= b
+  precondition [size, end, before] $ \[n, e, b] -> e .<= n + b
+  moved <- combineMap "moved" (\[s, b] -> s - b) [start, before]
+  ended <- combineMap "ended" (\[e, b] -> e - b) [end, before]
+  rhs <- slice x $ Slice {start = [axis --> moved], end = [axis --> ended], strides = []}
+  rewrite "Slice(Pad(X)) => Slice(X)" lhs rhs
+
+broadcastSum :: forall a. NumRule a
+broadcastSum _ = do
+  [rows, columns] <- newRClasses ["rows", "columns"]
+  high <- newMap "high" rows
+  wide <- newMap "wide" columns
+  x <- newTensor @a "x" [rows --> high]
+  y <- newTensor @a "y" [columns --> wide]
+  lhs <- numBinOp Add (broadcast x [columns --> wide]) (broadcast y [rows --> high])
+  rhs <- numBinOp Mul (broadcast x [columns --> wide]) (broadcast y [rows --> high])
+  rewrite "wrong" lhs rhs
+
+compared :: T.Text -> CompareOp -> Bool -> NumRule a
+compared name op value _ = do
+  axis <- newRClass "axis"
+  size <- newMap "size" axis
+  x <- newTensor @a "x" [axis --> size]
+  lhs <- compareOp op x x
+  rhs <- constant @SymBool (con value) [axis --> size]
+  rewrite name lhs rhs
+
+isLess :: forall a. NumRule a
+isLess = compared "Lt(X, X) => False" Lt False
+
+spaced :: forall a. NumRule a
+spaced _ = do
+  axis <- newRClass "axis"
+  [size, inner] <- newMaps ["size", "inner"] axis
+  x <- newTensor @a "x" [axis --> size]
+  lhs <- pad x (0 :: a) $ Padding {low = [], interior = [axis --> inner], high = []}
+  rewrite "Pad(X) => X" lhs x
+
+branching :: forall a. NumRule a
+branching _ = do
+  let f a = a
+  rewrite "?" f f
+
+main :: IO ()
+main = do
+  print "rules"
+  verifyNumDSL sumOfParts
+  verifyNumDSLWith cvc5 paddedSlice
+  verifyNumDSL broadcastSum
+  verifyDSLWith (withTimeout 10000000 z3) isLess
+  verifyNumDSL spaced
+  verifyNumDSL branching
+"""
+
+
+def test_rules_in_haskell_are_read_and_judged(tmp_path: Path) -> None:
+    path = tmp_path / "parts" / "Main.hs"
+    path.parent.mkdir()
+    path.write_text(HASKELL)
+    found = read_foreign(path.parent, "tensorright")
+    assert [one.name.removeprefix("tensorright/parts-") for one in found] == [
+        "sumofparts", "paddedslice", "broadcastsum", "isless", "spaced", "branching",
+    ]  # fmt: skip
+    assert found[3].text == "Lt(X, X) => False"
+    assert [one.missing for one in found[4:]] == [
+        "a pad between elements", "a function or branch of Haskell in a rule",
+    ]  # fmt: skip
+    verdicts = [judge(one) for one in found]
+    assert verdicts[0].status in ("derived", "proven")
+    assert verdicts[1].status in ("proven", "exact")
+    assert (verdicts[2].status, verdicts[2].runs) == ("refuted", True)
+    # A comparison of what is no number with itself is false, as the rule has it.
+    assert verdicts[3].status in ("proven", "exact", "open")
+
+
+def test_what_is_no_rule_in_haskell_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "Main.hs"
+    path.write_text("module Main where")
+    with pytest.raises(RuleError, match="has no rule of TensorRight"):
+        read_foreign(path, "tensorright")
+    with pytest.raises(RuleError, match="cannot be read"):
+        read_foreign(tmp_path / "None.hs", "tensorright")
+
+
+@pytest.mark.parametrize("text", ["(a, b)", "f (", "a ? b", "x $ y $", "(f x) y z"])
+def test_other_haskell_is_named(text: str) -> None:
+    with pytest.raises(Unsayable, match="Haskell"):
+        parse(text)
+
+
+@needs_tensorright
+def test_most_of_tensorrights_rules_are_said() -> None:
+    found = read_foreign(TENSORRIGHT, "tensorright")
+    assert len(found) == 119
+    assert sum(one.rule is not None for one in found) == 93
+
+
+@needs_tensorright
+@pytest.mark.slow
+def test_verdicts_on_tensorrights_rules() -> None:
+    found = judge_all(read_foreign(TENSORRIGHT, "tensorright"), SerialExecutor())
+    assert [found.count(one) for one in ("derived", "proven", "exact")] == [16, 53, 22]
+    assert found.count("refuted") == 0
