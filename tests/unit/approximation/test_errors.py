@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir
 import pytest
+from onnx import TensorProto, helper
 
 from eqsat_opt.approximation import errors as measuring
 from eqsat_opt.approximation.errors import (
@@ -105,3 +106,18 @@ def test_implementations_that_do_not_run_are_left_out(layers: onnx_ir.Model) -> 
     assert found is not None
     assert list(found.mean_square) == [good.name] == [found.representative]
     assert local_errors(site, [_FEEDS[0]["x"]], [odd], _OPTIONS) is None
+
+
+def test_values_of_any_type_are_returned() -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph(nodes, "casts", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 17)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    model, feeds = onnx_ir.from_proto(proto), {"x": _floats(1, 2)}
+    with Staging(model, model) as staging:
+        (found,) = values_of(model, ["i", "absent"], [feeds], staging, _OPTIONS)
+    assert {name: array.tolist() for name, array in found.items()} == {"i": [1, 2]}
