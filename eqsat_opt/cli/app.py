@@ -37,6 +37,7 @@ _COMMANDS = {
     "bench": "bench:bench_models",
     "inspect": "models.inspect:inspect_model",
     "diff": "models.diff:diff_models",
+    "certify": "models.certify:certify_result",
     "reduce": "models.reduce:reduce_model",
     "train-graph": "models.training:write_training_graph",
     "compare": "compare.compare:compare_methods",

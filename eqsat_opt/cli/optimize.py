@@ -10,7 +10,7 @@ import typer
 
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.automation.data import Calibration, Input, InputData, Quality
-from eqsat_opt.cli.automation.decisions import Race, Replay, SaveDecisions
+from eqsat_opt.cli.automation.decisions import CertificateFile, Race, Replay, SaveDecisions
 from eqsat_opt.cli.automation.many import Cluster, Resume, Workers, is_many, optimize_many
 from eqsat_opt.cli.automation.thresholds import MinSpeedup, require_race, require_speedup
 from eqsat_opt.cli.pages import check_page, write_result_page
@@ -138,6 +138,7 @@ def optimize_model(
     streams: a.Streams = Options.streams,
     save_decisions: SaveDecisions = None,
     replay: Replay = None,
+    certificate: CertificateFile = None,
     min_speedup: MinSpeedup = None,
     resume: Resume = False,
     workers: Workers = 1,
@@ -175,17 +176,22 @@ def optimize_model(
         raise OptionError("--resume, --workers and --cluster are for many models; give a folder")
     (model,) = models
     if dry_run:
-        _check_dry(tuned, plan, save_decisions)
+        _check_dry(tuned, plan, save_decisions, certificate)
     file = api.default_output(model) if output is None else output
     is_stream = file == "-" and not dry_run
     if is_stream:
         _check_stream(json)
-    written = tuple(one for one in (file, tuned, plan, save_decisions) if one is not None)
+    written = tuple(
+        one for one in (file, tuned, plan, save_decisions, certificate) if one is not None
+    )
     check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
     a.keep_inputs((json, html, *written), target, energy_model, replay, input_data, calibration)
     check_page(html, (*written, json), model)
     if save_decisions is not None:
         a.require_file("--save-decisions", save_decisions, file, tuned, plan, html, json)
+    if certificate is not None:
+        others = (file, tuned, plan, html, json, save_decisions)
+        a.require_file("--certificate", certificate, *others)
     place = typer.get_binary_stream("stdout") if is_stream else file
     where = "standard output" if is_stream else file
     session = context.ensure_object(Session)
@@ -247,13 +253,20 @@ def _done_text(report: Report, where: str, *, dry_run: bool) -> str:
     return f"nothing: {where} is left as it was" if report.is_in_place else f"{where}{what}"
 
 
-def _check_dry(tuned: str | None, plan: str | None, decisions: str | None) -> None:
+def _check_dry(
+    tuned: str | None, plan: str | None, decisions: str | None, certificate: str | None
+) -> None:
     """Check that no file is asked for but that of the JSON.
 
     Raises:
         OptionError: a form of the result is made only by writing it.
     """
-    asked = {"--tuned": tuned, "--plan": plan, "--save-decisions": decisions}
+    asked = {
+        "--tuned": tuned,
+        "--plan": plan,
+        "--save-decisions": decisions,
+        "--certificate": certificate,
+    }
     for option, file in asked.items():
         if file is not None:
             raise OptionError(

@@ -258,8 +258,8 @@ def _optimised(
                 _joined,
                 job,
                 found,
-                # The decisions of an earlier result are not known.
-                destination if request.decisions is None else None,
+                # How an earlier result was made is not known.
+                None if request.needs_edit else destination,
                 model,
                 origin=origin,
                 stages=stages,
@@ -290,7 +290,7 @@ def _optimised(
                 chosen.metadata_props[RECORD] = record
     edit = None
     edits = bodies.edits if job.clean is clean else {}
-    if request.decisions is not None and verdict.winner != ORIGINAL:
+    if request.needs_edit and verdict.winner != ORIGINAL:
         made_by = partial(edit_of, job.clean, edits, least_weights=search.counts_weights)
         edit = faults.contain(
             "decisions", lambda: made_by(found.entrants[verdict.winner]), NO_DECISIONS,

@@ -242,11 +242,9 @@ class Options:
         calibration: data on which the errors of low precision are measured: a file ``.npz`` or a
             folder of such files, as for ``input_data``, or ``random`` for inputs that are drawn.
         energy_model: file with a model of energy (``static_w``, ``pj_per_flop`` by precision,
-            ``pj_per_byte``, ``source``, and by algorithm ``of_algorithm``), which prices energy in
-            place of a meter or of a profile.
+            ``pj_per_byte``, ``source``, ``of_algorithm``), in place of a meter or of a profile.
         streams: number of streams on which kernels could run concurrently. With several, the report
-            has the longest chain of kernels and the simulated end of a schedule; a session of
-            onnxruntime runs one kernel after another all the same.
+            has the longest chain of kernels and the simulated end of a schedule; no session does.
         precision: precision of a target that is a GPU: ``strict-fp32``; ``tf32``, in which
             libraries may round the factors of products and convolutions; ``fp16``, in which the
             result computes in float16 wherever it can, between inputs and outputs of the same
@@ -257,9 +255,9 @@ class Options:
         replay: file of such decisions: the result is made of the model by them, without search or
             measurement, and so are ``tuned`` and ``plan``. They are neither checked nor raced
             unless ``check`` or ``race`` ask for it.
+        certificate: file for the steps by which ``eqsat-opt certify`` confirms the result.
         input_data: your own inputs for check, race and sizes: a file ``.npz`` with arrays by the
-            names of inputs, or a folder of such files, of which the first are taken, as many as
-            ``check`` says.
+            names of inputs, or a folder of such files, of which the first ``check`` are taken.
         inputs: name of an input to how it is drawn: ``int(0,30522)``, ``uniform(0,1)``,
             ``normal(0,1)``, ``constant(1)``, ``mask``, ``image(0,1)`` or ``audio``. Other inputs
             are drawn by what their names and uses tell.
@@ -302,6 +300,7 @@ class Options:
     precision: str = Precision.STRICT
     decisions: str | None = None
     replay: str | None = None
+    certificate: str | None = None
     input_data: str | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
 
@@ -352,8 +351,10 @@ class Options:
                 f"the tuned form is for this machine, and the target is {self.target}; leave out "
                 "one of them"
             )
-        if self.replay is not None and self.decisions is not None:
-            raise OptionError("a replay decides nothing; leave out --replay or --save-decisions")
+        if self.replay is not None and (self.decisions or self.certificate) is not None:
+            raise OptionError(
+                "a replay decides nothing; leave out --replay, --save-decisions or --certificate"
+            )
         if not 0 < self.budget_s < math.inf:
             raise OptionError(
                 f"the budget is {self.budget_s:g} s; give a positive number of seconds"
@@ -448,7 +449,7 @@ class Options:
                 f"low precision is measured on this machine, and the target is {self.target}; "
                 "leave out one of them"
             )
-        for name in ("tuned", "plan", "decisions", "replay"):
+        for name in ("tuned", "plan", "decisions", "certificate", "replay"):
             if getattr(self, name) is not None:
                 raise OptionError(
                     "low precision is in the portable result only; leave it out, or "

@@ -75,6 +75,7 @@ class Request:
         streams: number of streams on which kernels could run concurrently.
         decisions: file for the decisions of the run; ``None`` writes none.
         replay: file of decisions by which the result is made; ``None`` for a search.
+        certificate: file for the certificate of the result; ``None`` writes none.
         inputs: samples and generators of the user.
     """
 
@@ -112,6 +113,7 @@ class Request:
     streams: int
     decisions: str | None
     replay: str | None
+    certificate: str | None
     inputs: GivenInputs
 
     @property
@@ -128,6 +130,11 @@ class Request:
     def exact(self) -> bool:
         """Whether results must keep every bit."""
         return self.numerics is Numerics.BITEXACT
+
+    @property
+    def needs_edit(self) -> bool:
+        """Whether it must be known how the result is made of the original."""
+        return self.decisions is not None or self.certificate is not None
 
     @property
     def session(self) -> OrtOptions:
@@ -205,6 +212,7 @@ def request_of(options: Options, *, searches: bool = True) -> Request:
         streams=options.streams,
         decisions=options.decisions,
         replay=options.replay,
+        certificate=options.certificate,
         inputs=inputs,
     )
 

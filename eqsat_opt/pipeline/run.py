@@ -13,7 +13,7 @@ import onnx_ir
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.faults import Faults
 from eqsat_opt.common.paths import obstacle
-from eqsat_opt.errors import EqsatError, OptionError, PlanError
+from eqsat_opt.errors import EqsatError, OptionError, PlanError, StageError
 from eqsat_opt.ir.onnx.exporter import to_same_type
 from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
@@ -130,8 +130,9 @@ def run_request(
         deadline = deadline.share(PLAN_SHARE)
     share = deadline if tuned is None else deadline.share(PORTABLE_SHARE)
     faults = Faults(is_strict=request.strict)
-    if request.decisions is not None and (why := obstacle(request.decisions)):
-        raise OptionError(why)
+    for path in filter(None, (request.decisions, request.certificate)):
+        if why := obstacle(path):
+            raise OptionError(why)
     if request.calibration is not None:
         from eqsat_opt.pipeline.forms.approximated import FLOAT_SHARE, with_low_precision
 
@@ -173,6 +174,8 @@ def run_request(
     elif isinstance(like, (onnx.ModelProto, onnx_ir.Model)):
         result = to_same_type(outcome.loaded, like) if request.fixed else like
     form: TunedForm | None = None
+    if request.certificate is not None:
+        report = _with_certificate(report, outcome, request, stages)
     if tuned is not None:
         make = with_tuned if outcome.decisions is None else with_tuned_again
         report, form = make(
@@ -258,6 +261,33 @@ def _planned_form(report: Report, plan: Plan | None) -> PlannedForm | None:
         placement=told.placement,
         predicted_us=told.predicted_us,
         plan=plan_to_json(plan),
+    )
+
+
+def _with_certificate(report: Report, outcome: Outcome, request: Request, stages: Stages) -> Report:
+    """Write the certificate of a result, and return the report with a note on it.
+
+    Raises:
+        StageError: the file cannot be written; the result is.
+    """
+    from eqsat_opt.pipeline.certificates.making import certificate_of
+
+    path = request.certificate
+    assert path is not None
+    with stages("certificate"):
+        try:
+            certificate = certificate_of(outcome, request)
+        except StageError as error:
+            note = f"no certificate is written: {error}"
+            return replace(report, notes=(*report.notes, note))
+        certificate.write(path)
+    note = (
+        f"{path} has {len(certificate.steps)} steps by which eqsat-opt certify confirms the result"
+    )
+    return replace(
+        report,
+        stages_s={**report.stages_s, "certificate": round(stages.seconds["certificate"], 4)},
+        details=(*report.details, note),
     )
 
 

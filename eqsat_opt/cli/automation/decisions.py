@@ -1,4 +1,4 @@
-"""`--save-decisions` and `--replay`: the result of a run, made again without its search."""
+"""`--save-decisions`, `--replay`, `--certificate`: the result of a run, made or confirmed again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Race", "Replay", "SaveDecisions"]
+__all__ = ["CertificateFile", "Race", "Replay", "SaveDecisions"]
 
 SaveDecisions = Annotated[
     str | None,
@@ -15,6 +15,15 @@ SaveDecisions = Annotated[
         metavar="FILE",
         help="Also write how the result is made of the model, as JSON without weights, for "
         "--replay.",
+        show_default=False,
+    ),
+]
+CertificateFile = Annotated[
+    str | None,
+    typer.Option(
+        "--certificate",
+        metavar="FILE",
+        help="Also write by which rules the result is made of the model, for eqsat-opt certify.",
         show_default=False,
     ),
 ]

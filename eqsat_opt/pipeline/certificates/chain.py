@@ -1,0 +1,255 @@
+"""The rules that make a result of its original, read from the e-graph of the search."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat_opt.egraph import EClasses, Lowered
+from eqsat_opt.errors import StageError
+from eqsat_opt.ir.graph.graph import Attrs, Graph, attributes
+from eqsat_opt.ir.ops import IllTyped, is_known
+from eqsat_opt.ir.values.types import ValueType
+from eqsat_opt.pipeline.certificates.comparison import agree
+from eqsat_opt.pipeline.certificates.terms import LAW, Compared, Instance, Step, Terms
+from eqsat_opt.rules.bindings import REFUSED, Bindings, holds, operator
+from eqsat_opt.rules.patterns import Enode, in_any_order, is_a, joined, match, settled
+from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.term import MAP, Apply, Term, Var
+
+__all__ = ["Chain", "find_chain"]
+
+_CHOICES = 64
+"""Greatest number of choices between e-nodes in a match."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Rules applied to terms, from which the outputs of two graphs are equal.
+
+    Attributes:
+        steps: the applications; a step changes terms that are there, or that earlier steps made.
+        open: outputs for which no such steps were found.
+        terms: the terms that the steps are about.
+    """
+
+    steps: tuple[Step, ...]
+    open: tuple[str, ...]
+    terms: Terms
+
+
+@dataclass
+class _Host:
+    """The classes of an e-graph as values that patterns match, constants and loops included."""
+
+    eclasses: EClasses
+    nodes: dict[int, dict[str, list[Enode[int]]]] = field(default_factory=dict)
+    classes: dict[tuple[str, Attrs, tuple[int, ...]], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found: dict[int, dict[str, list[Enode[int]]]] = defaultdict(lambda: defaultdict(list))
+        for key, cls, op, attrs, operands in _all_nodes(self.eclasses):
+            for one in in_any_order(Enode(key, op, attrs, operands)):
+                self.classes.setdefault((op, attrs, one.operands), cls)
+                for name in (op, MAP) if is_a(op, MAP) else (op,):
+                    found[cls][name].append(one)
+        self.nodes = found
+
+    def enodes(self, value: int, op: str) -> Sequence[Enode[int]]:
+        return self.nodes[value].get(op, ()) if value in self.nodes else ()
+
+    def type(self, value: int) -> ValueType:
+        return self.eclasses.types[value]
+
+    def is_const(self, value: int) -> bool:
+        return bool(self.eclasses.is_const[value])
+
+    def class_of(self, term: Term, values: dict[str, int], bindings: Bindings) -> int | None:
+        """Return the class of a term; ``None`` where the e-graph does not have it."""
+        if isinstance(term, Var):
+            return values[term.name]
+        assert isinstance(term, Apply)
+        operands = []
+        for arg in term.args:
+            operand = self.class_of(arg, values, bindings)
+            if operand is None:
+                return None
+            operands.append(operand)
+        op, attrs = operator(term, bindings)
+        return self.classes.get((op, attributes(**attrs), tuple(operands)))
+
+
+def _all_nodes(eclasses: EClasses) -> Iterator[tuple[Any, int, str, Attrs, tuple[int, ...]]]:
+    for node in range(eclasses.n_nodes):
+        cls = int(eclasses.class_of[node])
+        yield node, cls, eclasses.op[node], eclasses.attrs[node], eclasses.children(node)
+    for number, one in enumerate(eclasses.loops):
+        yield -1 - number, one.eclass, one.op, one.attrs, one.children
+
+
+def find_chain(
+    lowered: Lowered,
+    eclasses: EClasses,
+    rules: Sequence[Rule],
+    graph: Graph,
+    *,
+    time_limit_s: float = 30.0,
+) -> Chain:
+    """Find the rules that make a graph of the original.
+
+    Args:
+        lowered: the original.
+        eclasses: an e-graph of it that holds the graph.
+        rules: the rules of the search.
+        graph: the graph, with the inputs and outputs of the original.
+        time_limit_s: limit on the time.
+
+    Raises:
+        StageError: the graph has parts that are not known.
+    """
+    deadline = time.monotonic() + time_limit_s
+    terms = Terms(lowered)
+    goals = [
+        (name, lowered.value[own], made)
+        for own, (name, made) in zip(
+            lowered.graph.outputs, terms.add_graph(graph).items(), strict=True
+        )
+    ]
+    places = _representatives(terms, eclasses)
+    named = {rule.name: rule for rule in directed(rules)}
+    instances: list[Instance] = []
+    host = _Host(eclasses)
+    for rule, values, bindings in _matches(host, list(named.values())):
+        if time.monotonic() > deadline or _met(terms, goals):
+            break
+        if not all(one in places for one in values.values()):
+            continue
+        instance = Instance(
+            rule.name, {name: places[one] for name, one in values.items()}, dict(bindings.attrs)
+        )
+        try:
+            pairs = terms.sides(rule, instance)
+        except (StageError, IllTyped):
+            continue
+        instances.append(instance)
+        for left, right in pairs:
+            terms.closure.unite(left, right, len(instances) - 1)
+    compared = _compared(terms, host, places, goals)
+    first = len(instances)
+    for number, (left, right) in enumerate(compared, first):
+        terms.closure.unite(left, right, number)
+    needed: set[int] = set()
+    for _, left, right in goals:
+        if terms.closure.same(left, right):
+            needed |= terms.closure.reasons(left, right) - {LAW}
+    steps: list[Step] = [*instances, *(Compared(*pair) for pair in compared)]
+    open_ = tuple(name for name, a, b in goals if not terms.closure.same(a, b))
+    return Chain(tuple(steps[number] for number in sorted(needed)), open_, terms)
+
+
+def _compared(
+    terms: Terms, host: _Host, places: dict[int, int], goals: Sequence[tuple[str, int, int]]
+) -> list[tuple[int, int]]:
+    """Return terms that are equal in the e-graph for reasons that it does not hold.
+
+    A fused operator is recognised in an e-graph of its own, of which only the result remains.
+    """
+    found: list[tuple[int, int]] = []
+    classes: dict[int, int] = {}
+    by_root = {terms.closure.root(place): cls for cls, place in places.items()}
+    for _, _, goal in goals:
+        for term in _below(terms, goal):
+            cls = by_root.get(terms.closure.root(term))
+            if cls is None:
+                (op, attrs), operands, _ = terms.heads(term)
+                if all(one in classes for one in operands):
+                    cls = host.classes.get((op, attrs, tuple(classes[one] for one in operands)))
+            if cls is None or cls not in places:
+                continue
+            classes[term] = cls
+            if not terms.closure.same(term, places[cls]) and agree(terms, term, places[cls]):
+                found.append((term, places[cls]))
+                by_root[terms.closure.root(term)] = cls
+    return found
+
+
+def _below(terms: Terms, goal: int) -> list[int]:
+    """Return a term and those that it is made of, operands first."""
+    order: list[int] = []
+    seen: set[int] = set()
+    stack = [(goal, False)]
+    while stack:
+        term, done = stack.pop()
+        if done:
+            order.append(term)
+        elif term not in seen:
+            seen.add(term)
+            stack.append((term, True))
+            stack += [(one, False) for one in terms.closure.terms[term][1]]
+    return order
+
+
+def _met(terms: Terms, goals: Sequence[tuple[str, int, int]]) -> bool:
+    return all(terms.closure.same(left, right) for _, left, right in goals)
+
+
+def _representatives(terms: Terms, eclasses: EClasses) -> dict[int, int]:
+    """Return a term of each class: one of the original if there is one, else the earliest."""
+    places: dict[int, int] = {}
+    for number, cls in enumerate(eclasses.term_class.tolist()):
+        places.setdefault(cls, number)
+    pending = sorted(range(eclasses.n_nodes), key=lambda node: int(eclasses.origin[node]))
+    while pending:
+        later = []
+        for node in pending:
+            cls = int(eclasses.class_of[node])
+            operands = eclasses.children(node)
+            if cls in places:
+                continue
+            if any(one not in places for one in operands) or not is_known(eclasses.op[node]):
+                later.append(node)
+                continue
+            try:
+                places[cls] = terms.apply(
+                    eclasses.op[node], eclasses.attrs[node], tuple(places[one] for one in operands)
+                )
+            except IllTyped:
+                continue
+        if len(later) == len(pending):
+            break
+        pending = later
+    return places
+
+
+def _matches(host: _Host, rules: Sequence[Rule]) -> Iterator[tuple[Rule, dict[str, int], Bindings]]:
+    """Yield each place where a rule holds in the e-graph, with the classes of its variables."""
+    by_operator: dict[str, list[int]] = defaultdict(list)
+    for cls, nodes in host.nodes.items():
+        for op in nodes:
+            by_operator[op].append(cls)
+    for rule in rules:
+        found = [
+            [
+                binding
+                for cls in by_operator.get(root.op, ())
+                for binding in match(root, host, cls, most=_CHOICES)
+            ]
+            for root in rule.lhs
+            if isinstance(root, Apply)
+        ]
+        for parts in joined(rule.lhs, found):
+            variables = settled(parts)
+            if variables is None:
+                continue
+            values, bindings = variables
+            if not all(holds(one, bindings, lambda *_: True) for one in rule.when):
+                continue
+            try:
+                made = [host.class_of(term, values, bindings) for term in rule.rhs]
+            except REFUSED:
+                continue
+            if made == [part.root for part in parts]:
+                yield rule, values, bindings
