@@ -233,7 +233,9 @@ def _range(one: Runs, shown: Callable[[float], str]) -> str:
 
 
 def _share(cost: float, original: float) -> str:
-    return f"{cost / original:.3f}" if original and math.isfinite(cost) else ""
+    """Return a cost as a share of the original's; empty where either is above a limit."""
+    is_known = original and math.isfinite(cost) and math.isfinite(original)
+    return f"{cost / original:.3f}" if is_known else ""
 
 
 def _bound(result: MethodResult, shown: Callable[[float], str]) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import fields, replace
 from pathlib import Path
@@ -441,6 +442,16 @@ def test_a_limit_that_no_graph_keeps(capsys: pytest.CaptureFixture[str]) -> None
     assert "above a limit" in output
     assert "infeasible" in output
     assert "nan" not in output
+
+
+def test_an_original_above_a_limit_is_no_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["compare", MODEL, "--device", "v100", "--methods", "eqsat", "--threads", "1"]
+    assert main([*given, "--limit", "flops=3000", "--json", "limited.json"]) == 0
+    output = capsys.readouterr().out
+    (found,) = json.loads(Path("limited.json").read_text())["results"]
+    assert math.isfinite(found["cost"])
+    assert "above a limit" in output
+    assert "0.000" not in output
 
 
 def test_a_wrong_result_is_noticed(
