@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from eqsat_opt.lab.search.rewriting.splitting import minimum_cut, split
+from eqsat_opt.lab.search.rewriting.splitting import Cut, capacities, minimum_cut, split
 
 Graph = dict[int, list[int]]
 
@@ -60,19 +60,40 @@ def test_the_cut_is_the_least_of_all(seed: int) -> None:
 def test_parts_are_small_and_in_order(seed: int) -> None:
     rng = random.Random(seed)
     graph, capacity = random_graph(rng, 60)
-    parts = split(graph, capacity, 7)
+    found = split(graph, capacity, 7)
+    parts = found.parts
     assert sorted(node for part in parts for node in part) == list(graph)
     assert all(0 < len(part) <= 7 for part in parts)
     part_of = {node: i for i, part in enumerate(parts) for node in part}
     assert all(part_of[c] <= part_of[node] for node in graph for c in graph[node])
+    # Any two neighbouring parts are on both sides of one cut.
+    for first in range(len(parts) - 1):
+        assert sum(cut.spanned_by({first, first + 1}) for cut in found.cuts) == 1
+    assert found.cuts[-1].begin == 0
+    assert found.cuts[-1].end == len(parts)
 
 
 def test_a_chain_is_cut_where_no_substitution_is_lost() -> None:
     graph = {i: [i - 1] if i else [] for i in range(8)}
     capacity = dict.fromkeys(graph, 3) | {3: 0}
-    assert split(graph, capacity, 4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert split(graph, capacity, 4).parts == ((0, 1, 2, 3), (4, 5, 6, 7))
 
 
 def test_nothing_and_what_is_small_enough_stay_whole() -> None:
-    assert split({}, {}, 3) == []
-    assert split({5: [], 6: [5, 99]}, {5: 0, 6: 0}, 2) == [[5, 6]]
+    assert split({}, {}, 3).parts == ()
+    assert split({5: [], 6: [5, 99]}, {5: 0, 6: 0}, 2).parts == ((5, 6),)
+
+
+def test_a_cut_is_spanned_by_what_lies_on_both_sides() -> None:
+    cut = Cut(1, 3, 4)
+    assert cut.spanned_by({1, 3})
+    assert not cut.spanned_by({1, 2})
+    assert not cut.spanned_by({0, 3})
+    assert not cut.spanned_by({2, 4})
+
+
+def test_capacities_count_what_a_cut_disables() -> None:
+    """A chain of three, two siblings that read its end, and an operator by itself."""
+    graph: Graph = {0: [], 1: [0], 2: [1], 3: [2], 4: [2]}
+    matches = [{0, 1, 2}, {3, 4}, {2}, {3, 99}]
+    assert capacities(graph, matches) == {0: 1, 1: 1, 2: 0, 3: 1, 4: 1}

@@ -22,7 +22,7 @@ from eqsat_opt.lab.search.frame import Frame
 from eqsat_opt.lab.search.methods.metaflow import backtrack
 from eqsat_opt.lab.search.rewriting.decoding import decoded
 from eqsat_opt.lab.search.rewriting.parts import Part, part_of, running_values, whole_of
-from eqsat_opt.lab.search.rewriting.splitting import split
+from eqsat_opt.lab.search.rewriting.splitting import capacities, split
 from eqsat_opt.lab.search.rewriting.state import State
 from eqsat_opt.lab.search.running import Run
 from eqsat_opt.lab.search.search import Budget, SearchResult, SearchTrace
@@ -114,11 +114,8 @@ class AutoGraph:
         own = guide.on(graph)
         graph, names = decoded(own.terms, own.start.graph)
         operators = running_values(own.terms, own.start.graph)
-        capacity = dict.fromkeys(operators, 0)
-        for one in own.substitutions(own.start):
-            for key in one.matched & capacity.keys():
-                capacity[key] += 1
-        parts = split(operators, capacity, self.size_l)
+        matches = (one.matched for one in own.substitutions(own.start))
+        parts = split(operators, capacities(operators, matches), self.size_l).parts
         value = {key: _value_of(own, names, key) for key in operators}
         # Single parts come first: if the budget ends, there is an answer for all of them.
         sizes = [len(part) for part in parts]

@@ -7,16 +7,18 @@ graphs seen before are dropped, and so are those that have become too expensive 
 TASO's limit on size stops rules that make graphs grow without end.
 
 Larger graphs are split first (§4.3): each part is searched by itself, with substitutions that lie
-in it, from the best graph of the parts before; then those that span parts are tried. A term that a
-substitution makes belongs to the part in which it was made, even when its operands change later.
+in it, from the best graph of the parts before. Then the surroundings of each cut are searched, with
+substitutions that span it, from the smallest parts up. A term that a substitution makes belongs to
+the part in which it was made, even when its operands change later.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 from weakref import WeakKeyDictionary
 
@@ -25,7 +27,7 @@ from eqsat_opt.lab.search.frame import Frame
 from eqsat_opt.lab.search.rewriting.hashing import TasoHash
 from eqsat_opt.lab.search.rewriting.matching import Substitution
 from eqsat_opt.lab.search.rewriting.rewriting import rewritten
-from eqsat_opt.lab.search.rewriting.splitting import split
+from eqsat_opt.lab.search.rewriting.splitting import Cut, capacities, split
 from eqsat_opt.lab.search.rewriting.state import State
 from eqsat_opt.lab.search.running import Run
 from eqsat_opt.lab.search.search import Budget, SearchResult
@@ -43,7 +45,7 @@ class MetaFlow:
         alpha: a graph is followed if it costs less than this many times the best; 1 is greedy.
         hash: ``canonical``, or ``taso`` for the lossy hash of the published systems.
         growth: graphs with at least this many times as many operators as the original are dropped.
-        part: operators of a part, at most (30 in the paper); 0 for no split.
+        part: operators of a part, at most (the paper's 30); 0 for no split.
     """
 
     name: ClassVar[str] = "metaflow"
@@ -52,7 +54,7 @@ class MetaFlow:
     alpha: float = 1.05
     hash: Literal["canonical", "taso"] = "canonical"
     growth: float = 2.0
-    part: int = 0
+    part: int = 30
 
     def __post_init__(self) -> None:
         if not self.alpha >= 1:
@@ -78,8 +80,7 @@ class MetaFlow:
                 backtrack(run, frame.start, self.alpha, growth=self.growth, taso=taso)
             else:
                 parts = _Parts(run, self.part)
-                for number in range(parts.count + 1):
-                    is_allowed = parts.spans if number == parts.count else parts.within(number)
+                for is_allowed in parts.filters():
                     backtrack(
                         run,
                         run.best,
@@ -99,13 +100,9 @@ class _Parts:
         self._known = frame.terms.known
         graph = frame.start.graph
         operators = {key: self._known[key].operands for key in graph.order if self._known[key].runs}
-        capacity = dict.fromkeys(operators, 0)
-        for one in frame.substitutions(frame.start):
-            for key in one.matched & capacity.keys():
-                capacity[key] += 1
-        parts = split(operators, capacity, size)
-        self.count = len(parts)
-        self._start = {key: number for number, part in enumerate(parts) for key in part}
+        matches = (one.matched for one in frame.substitutions(frame.start))
+        self._split = split(operators, capacities(operators, matches), size)
+        self._start = {key: number for number, part in enumerate(self._split.parts) for key in part}
         self._labels = WeakKeyDictionary[State, Mapping[bytes, int]]()
 
     def _of(self, state: State) -> Mapping[bytes, int]:
@@ -127,13 +124,19 @@ class _Parts:
         labels = self._of(state)
         return {labels[key] for key in one.matched if key in labels}
 
-    def within(self, number: int) -> Allowed:
-        """Return a filter for substitutions that lie in one part."""
-        return lambda state, one: self._met(state, one) == {number}
+    def filters(self) -> Iterator[Allowed]:
+        """Yield a filter of substitutions for each part, and then for each cut."""
+        for number in range(len(self._split.parts)):
+            yield partial(self._lies_in, number)
+        for cut in self._split.cuts:
+            yield partial(self._spans, cut)
 
-    def spans(self, state: State, one: Substitution) -> bool:
-        """Return whether a substitution spans several parts."""
-        return len(self._met(state, one)) > 1
+    def _lies_in(self, number: int, state: State, one: Substitution) -> bool:
+        return self._met(state, one) == {number}
+
+    def _spans(self, cut: Cut, state: State, one: Substitution) -> bool:
+        met = self._met(state, one)
+        return bool(met) and cut.spanned_by(met)
 
 
 def backtrack(

@@ -1,6 +1,7 @@
 """Splits of a graph into parts that few substitutions span (MetaFlow, §4.3, Algorithm 2).
 
-The capacity of a node is the number of substitutions that a cut through it would disable. The paper
+The capacity of a node is the number of substitutions that a cut through it would disable: those
+whose left side holds the node and something that may come behind it. The paper
 names no source and no sink and does not ask for balance, so it may peel off one node at a time.
 Here each cut separates the first nodes of a topological order from the last ones, with a stretch
 between them in which the minimum vertex cut is free. The cut of least capacity of several stretches
@@ -9,13 +10,14 @@ is taken, and the more balanced of equal ones. A node of the cut goes with the f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from ortools.graph.python import max_flow
 
-__all__ = ["minimum_cut", "split"]
+__all__ = ["Cut", "Split", "capacities", "minimum_cut", "split"]
 
 Node = TypeVar("Node")
 
@@ -23,10 +25,69 @@ _CUTS = 12
 """Stretches that are tried in each split."""
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A cut between neighbouring parts, by their numbers.
+
+    Attributes:
+        begin, middle, end: parts from ``begin`` on and before ``middle`` are cut from those before
+            ``end``.
+    """
+
+    begin: int
+    middle: int
+    end: int
+
+    def spanned_by(self, parts: Set[int]) -> bool:
+        """Return whether what lies in these parts is on both sides, and nowhere else."""
+        return self.begin <= min(parts) < self.middle <= max(parts) < self.end
+
+
+@dataclass(frozen=True)
+class Split(Generic[Node]):
+    """The parts of a graph.
+
+    Attributes:
+        parts: the nodes of each part, in the order given; no part reads a later one.
+        cuts: the cuts, those between the smallest parts first.
+    """
+
+    parts: tuple[tuple[Node, ...], ...] = ()
+    cuts: tuple[Cut, ...] = ()
+
+    def joined(self, other: Split[Node]) -> Split[Node]:
+        """Return the parts of both, with a cut between them."""
+        count = len(self.parts)
+        moved = (Cut(c.begin + count, c.middle + count, c.end + count) for c in other.cuts)
+        between = Cut(0, count, count + len(other.parts))
+        return Split((*self.parts, *other.parts), (*self.cuts, *moved, between))
+
+
+def capacities(
+    operands: Mapping[Node, Sequence[Node]], matches: Iterable[Set[Node]]
+) -> dict[Node, int]:
+    """Return how many substitutions each node would disable as part of a cut.
+
+    A left side is disabled by each of its operators that another of them reads, and by each of its
+    roots if it has several. Its only root has all of it before the cut.
+
+    Args:
+        operands: node to the nodes that it reads.
+        matches: the operators on the left side of each substitution.
+    """
+    capacity = dict.fromkeys(operands, 0)
+    for matched in matches:
+        own = matched & capacity.keys()
+        inner = {operand for reader in own for operand in operands[reader]} & own
+        for node in own if len(own) - len(inner) > 1 else inner:
+            capacity[node] += 1
+    return capacity
+
+
 def split(
     operands: Mapping[Node, Sequence[Node]], capacity: Mapping[Node, int], size: int
-) -> list[list[Node]]:
-    """Return parts of at most ``size`` nodes, each in the order given, none reading a later part.
+) -> Split[Node]:
+    """Return parts of at most ``size`` nodes.
 
     Args:
         operands: node to the nodes that it reads, operands first; others than its keys are ignored.
@@ -35,20 +96,21 @@ def split(
     """
     nodes = list(operands)
     if len(nodes) <= size:
-        return [nodes] if nodes else []
+        return Split((tuple(nodes),)) if nodes else Split()
     inner = {node: [c for c in operands[node] if c in operands] for node in nodes}
     step = max(1, len(nodes) // (_CUTS + 1))
     best: tuple[tuple[int, int], set[Node]] | None = None
     for middle in range(step, len(nodes), step):
         first = set(nodes[: max(1, middle - step)])
         last = set(nodes[min(len(nodes) - 1, middle + step) :])
-        total, before = minimum_cut(inner, capacity, first, last)
-        rank = (total, abs(len(nodes) - 2 * len(before)))
+        total, closed = minimum_cut(inner, capacity, first, last)
+        rank = (total, abs(len(nodes) - 2 * len(closed)))
         if best is None or rank < best[0]:
-            best = rank, before
+            best = rank, closed
     assert best is not None
     halves = [[n for n in nodes if (n in best[1]) == is_first] for is_first in (True, False)]
-    return [part for half in halves for part in split({n: inner[n] for n in half}, capacity, size)]
+    before, after = (split({n: inner[n] for n in half}, capacity, size) for half in halves)
+    return before.joined(after)
 
 
 def minimum_cut(
