@@ -27,7 +27,7 @@ DEVICES = ("v100", "p100", "k80", "rtx2080ti", "h200", "xeon")
 
 METHODS: dict[str, dict[str, float]] = {
     "eqsat": {},
-    "metaflow": {"alpha": 1.12},
+    "metaflow": {"alpha": 1.12, "part": 0},
     "sampling": {"length": 5},
 }
 """With parameters."""

@@ -214,7 +214,7 @@ def test_options_arrive() -> None:
     )  # fmt: skip
     assert set(by_method(value)) == {"metaflow"}
     settings = value["settings"]
-    given = {"alpha": 1.2, "hash": "taso", "growth": 2.0, "part": 0}
+    given = {"alpha": 1.2, "hash": "taso", "growth": 2.0, "part": 30}
     assert settings["parameters"] == {"metaflow": given}
     assert settings["budget"] == {"graphs": 3, "substitutions": 0, "cpu_s": 9.0, "length": 0}
     usable = [one for one in load_rules("matmul", Numerics.REFACTOR) if one.phase != "derivation"]
