@@ -142,7 +142,7 @@ class _Enumeration:
                 self.unary(level, number, operation, last=last)
                 continue
             for left in range(size):
-                self.binary(level, number, operation, left, size - 1 - left, last=last)
+                self.binary(level, number, operation, i=left, j=size - 1 - left, last=last)
         self.found.counts.append(len(self.found.terms) - before)
         self.levels.append(level.stacked())
 

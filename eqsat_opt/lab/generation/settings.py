@@ -161,17 +161,17 @@ def _of_matrices(key: str) -> Iterator[Operation]:
     n = _MATRIX
     match key:
         case "matmul":
-            yield Operation(key, "MatMul", {}, 2, matmul_pairs)
+            yield Operation(key, "MatMul", attrs={}, arity=2, evaluate=matmul_pairs)
         case "transpose":
             yield Operation(
-                key, "Transpose", {"perm": (1, 0)}, 1,
-                lambda a: np.ascontiguousarray(a.transpose(0, 2, 1)),
+                key, "Transpose", attrs={"perm": (1, 0)}, arity=1,
+                evaluate=lambda a: np.ascontiguousarray(a.transpose(0, 2, 1)),
             )  # fmt: skip
         case "concat" | "slice" | "softmax" | "reducesum" | "reducemean":
             for axis in (0, 1):
                 yield from _along(key, axis, n)
         case _:
-            yield from _pointwise(key)
+            yield from _of_any_shape(key)
 
 
 def _of_images(key: str) -> Iterator[Operation]:
@@ -179,45 +179,53 @@ def _of_images(key: str) -> Iterator[Operation]:
         case "conv":
             pads = (1,) * 4
             attrs = {"strides": (1, 1), "pads": pads, "dilations": (1, 1), "group": 1}
-            yield Operation(key, "Conv", attrs, 2, lambda x, w: conv_pairs(x, w, pads))
+            yield Operation(
+                key, "Conv", attrs=attrs, arity=2, evaluate=lambda x, w: conv_pairs(x, w, pads)
+            )
         case "concat":
             for axis in (0, 1):
                 yield from _along(key, axis, 0)
         case "slice":
             yield from _along(key, 1, _CHANNELS)
         case _:
-            yield from _pointwise(key)
+            yield from _of_any_shape(key)
 
 
 def _along(key: str, axis: int, seam: int) -> Iterator[Operation]:
     """Return the operators that treat one axis separately; slices end or begin at ``seam``."""
     match key:
         case "concat":
-            yield Operation(key, "Concat", {"axis": axis}, 2, _concat(axis))
+            yield Operation(key, "Concat", attrs={"axis": axis}, arity=2, evaluate=_concat(axis))
         case "slice":
             for part, (lo, hi) in enumerate(((0, seam), (seam, 2 * seam))):
                 attrs = {"axis": axis, "lo": lo, "hi": hi}
-                yield Operation(key, "Slice", attrs, 1, _slice(axis, lo, hi), part)
+                yield Operation(
+                    key, "Slice", attrs=attrs, arity=1, evaluate=_slice(axis, lo, hi), part=part
+                )
         case "softmax":
-            yield Operation(key, "Softmax", {"axis": axis}, 1, _softmax(axis))
+            yield Operation(key, "Softmax", attrs={"axis": axis}, arity=1, evaluate=_softmax(axis))
         case "reducesum" | "reducemean":
             op = "ReduceSum" if key == "reducesum" else "ReduceMean"
             yield Operation(
-                key, op, {"axes": (axis,), "keepdims": 1}, 1,
-                _reduced_sum(axis, mean=key == "reducemean"),
+                key, op, attrs={"axes": (axis,), "keepdims": 1}, arity=1,
+                evaluate=_reduced_sum(axis, mean=key == "reducemean"),
             )  # fmt: skip
 
 
-def _pointwise(key: str) -> Iterator[Operation]:
+def _of_any_shape(key: str) -> Iterator[Operation]:
     match key:
         case "add":
-            yield Operation(key, "Add", {}, 2, _elementwise(np.add))
+            yield Operation(key, "Add", attrs={}, arity=2, evaluate=_elementwise(np.add))
         case "sub":
-            yield Operation(key, "Sub", {}, 2, _elementwise(lambda a, b: a - b + PRIME))
+            yield Operation(
+                key, "Sub", attrs={}, arity=2, evaluate=_elementwise(lambda a, b: a - b + PRIME)
+            )
         case "mul":
-            yield Operation(key, "Mul", {}, 2, _elementwise(np.multiply))
+            yield Operation(key, "Mul", attrs={}, arity=2, evaluate=_elementwise(np.multiply))
         case "relu":
-            yield Operation(key, "Relu", {}, 1, lambda a: random_function(a, salt=1))
+            yield Operation(
+                key, "Relu", attrs={}, arity=1, evaluate=lambda a: random_function(a, salt=1)
+            )
 
 
 OPERATORS = (
