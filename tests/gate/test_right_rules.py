@@ -9,7 +9,21 @@ from eqsat_opt.proving.gate import BRIEF_POINTS, certify_exact
 from eqsat_opt.rules import Rule, families
 
 NAMES = list(right_rules())
-REFUSED = {"whole/cast-of-magnitude": "no exact numbers have both casts and an order"}
+_CASTS = "no exact numbers have casts of elements"
+_ANGLES = "no exact numbers have sines and cosines of sums"
+REFUSED = {
+    "whole/cast-of-magnitude": "no exact numbers have both casts and an order",
+    **dict.fromkeys(
+        ("casts/by-a-wider-type", "casts/twice-the-same", "casts/of-a-positive-part"), _CASTS
+    ),
+    **dict.fromkeys(
+        (
+            "cells/sine-of-sum", "cells/cosine-of-sum", "cells/sine-of-double",
+            "cells/cosine-of-double", "cells/rotated-back",
+        ),
+        _ANGLES,
+    ),
+}  # fmt: skip
 """Right rules that the gate is known to refuse, and why."""
 SEVERAL = [name for name in NAMES if name not in REFUSED][::19]
 """Of every family some."""
