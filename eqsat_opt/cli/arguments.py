@@ -95,7 +95,8 @@ Numerics = Annotated[
     str,
     typer.Option(
         metavar="CLASS",
-        help="How far results may move: bitexact, reassociate, refactor or relaxed, and after a "
+        help="How far results may move: bitexact, reassociate (the default for this processor), "
+        "finite (for other devices), refactor or relaxed, and after a "
         "comma approximate, which permits low precision within --max-error; "
         "rules and rulebooks that --rules names run whatever their class.",
     ),

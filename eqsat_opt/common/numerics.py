@@ -8,12 +8,16 @@ __all__ = ["Numerics"]
 
 
 class Numerics(enum.IntEnum):
-    """How far a rewrite may move the result; a user's class admits all classes below it."""
+    """How far a rewrite may move the result; a user's class admits all classes below it.
+
+    ``FINITE`` is ``REASSOCIATE`` wherever all values of the original are finite.
+    """
 
     BITEXACT = 0
     REASSOCIATE = 1
-    REFACTOR = 2
-    RELAXED = 3
+    FINITE = 2
+    REFACTOR = 3
+    RELAXED = 4
 
     @classmethod
     def parse(cls, text: str) -> Numerics:

@@ -31,6 +31,7 @@ from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
 from eqsat_opt.pipeline.decisions.document import Edit
 from eqsat_opt.pipeline.decisions.making import NO_DECISIONS, edit_of, with_advice
 from eqsat_opt.pipeline.destination import Destination
+from eqsat_opt.pipeline.finiteness import settled
 from eqsat_opt.pipeline.imported import import_graph
 from eqsat_opt.pipeline.inner_models import Bodies, with_better_bodies
 from eqsat_opt.pipeline.notes import (
@@ -180,6 +181,7 @@ def _optimised(
             began = time.perf_counter(), time.process_time()
             imported, clean = import_graph(model, request, faults)
             slowdown = _ratio(time.perf_counter() - began[0], time.process_time() - began[1])
+            request, of_class = settled(request, clean)
         sizes = size_sets(imported, request.shape_sets)
         _require_sizes(request, sizes[0])
         if request.runs_models and has_doubt(sizes) and not lacking:
@@ -333,6 +335,7 @@ def _optimised(
             *in_less(request),
             *kept_open(imported),
             *_late(bodies),
+            *of_class,
         ),
     )
     return Outcome(

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Effort", "Options", "chosen_options"]
 
-
 _NUMERICS = tuple(one.name.lower() for one in Numerics)
-
-_APPROXIMATE = "approximate"
-"""Word of the option that permits implementations in low precision, beside a class."""
+_APPROXIMATE, _DEFAULT = "approximate", "default"
+"""Words beside the classes: low precision is permitted; the class is that of the target."""
 
 Effort = Literal["quick", "normal", "max"]
 
@@ -189,9 +187,10 @@ class Options:
         rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
             comma separated.
         numerics: class of allowed differences in results: ``bitexact``, ``reassociate``,
-            ``refactor`` or ``relaxed``. Beside it, after a comma, or alone for the default class,
-            ``approximate`` permits products in low precision, within ``max_error`` on the data of
-            ``calibration``.
+            ``finite``, ``refactor`` or ``relaxed``; ``default`` is ``reassociate`` for this
+            machine's processor and ``finite`` for another device. After a comma, or alone for the
+            default, ``approximate`` permits products in low precision, within ``max_error`` on the
+            data of ``calibration``.
         effort: how much time to spend, as defaults of ``budget_s``, ``measure``, ``check``,
             ``race``, ``alternatives`` and ``gap``, which may each be given as well. ``quick`` (2 s)
             never measures a kernel; ``normal`` (30 s) measures, and searches until a further gain
@@ -270,7 +269,7 @@ class Options:
     limits: Sequence[str] = ()
     target: str = HOST
     rules: str = "default"
-    numerics: str = "reassociate"
+    numerics: str = _DEFAULT
     effort: Effort = "normal"
     budget_s: float = _BY_EFFORT
     shapes: Shapes | Sequence[Shapes] = field(default_factory=dict)
@@ -332,7 +331,8 @@ class Options:
             raise _wrong("fixed", self.fixed, "a mapping from names to sizes")
         object.__setattr__(self, "fixed", _shapes(self.fixed))
         words = self._numerics_words
-        if len(set(words) - {_APPROXIMATE}) > 1 or not {*_NUMERICS, _APPROXIMATE}.issuperset(words):
+        classes = set(words) - {_APPROXIMATE}
+        if len(classes) > 1 or not classes <= {*_NUMERICS, _DEFAULT}:
             raise OptionError(
                 f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}, alone or "
                 f"with {_APPROXIMATE}, as in {_NUMERICS[1]},{_APPROXIMATE}"
@@ -413,8 +413,8 @@ class Options:
     @property
     def numerics_class(self) -> Numerics:
         """The class of allowed differences, without low precision."""
-        words = [one for one in self._numerics_words if one != _APPROXIMATE]
-        return Numerics.parse(words[0]) if words else Numerics.parse(Options.numerics)
+        named = [Numerics.parse(one) for one in self._numerics_words if one in _NUMERICS]
+        return named[0] if named else Numerics.REASSOCIATE if self.is_here else Numerics.FINITE
 
     @property
     def is_approximate(self) -> bool:

@@ -149,6 +149,9 @@ def run_request(
         destination=destination,
         faults=faults,
     )
+    asked = request
+    if outcome.job is not None:  # the class of the model may be stricter
+        request = replace(request, numerics=outcome.job.terms.numerics)
     if outcome.decisions is not None and (request.tuned is not None or request.plan is not None):
         from eqsat_opt.pipeline.forms.made_again import with_plan_again, with_tuned_again
     if request.calibration is not None:
@@ -201,7 +204,7 @@ def run_request(
         report, plan = planned or (report, None)
     if request.decisions is not None:
         report = _with_decisions(
-            report, outcome=outcome, form=form, plan=plan, request=request, stages=stages
+            report, outcome=outcome, form=form, plan=plan, request=asked, stages=stages
         )
     # An internal error would repeat in a search for a hint, which compares costs of floats.
     if not faults.found and request.calibration is None:

@@ -111,7 +111,7 @@ def _raise_if_rounded(rule: Rule, seed: int, max_points: int) -> None:
             raise RuleRefuted(
                 f"rule {one.name} is declared bitexact, but not computed by the same operations in "
                 f"the same order: {found.line} ({found.method}); declare "
-                "Numerics.REASSOCIATE, REFACTOR or RELAXED",
+                "Numerics.REASSOCIATE, FINITE, REFACTOR or RELAXED",
                 found,
             )
 
@@ -175,11 +175,16 @@ def _errors_of(rule: Rule, seed: int, max_points: int) -> list[Measured]:
 
 
 def _reason(way: Rule, seed: int, max_points: int) -> str:
-    """Return why a direction is not of the default class; empty if no test shows it."""
-    if way.numerics <= Numerics.REASSOCIATE:
-        return ""
-    found = breach(way, Numerics.REASSOCIATE, seed=seed, max_points=max_points)
-    return "" if found is None else found.line
+    """Return why a direction is not ``reassociate``; empty if no test shows it.
+
+    A breach that finite values show is told first.
+    """
+    for numerics in (Numerics.FINITE, Numerics.REASSOCIATE):
+        if numerics < way.numerics:
+            found = breach(way, numerics, seed=seed, max_points=max_points)
+            if found is not None:
+                return found.line
+    return ""
 
 
 def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINTS) -> Certificate:

@@ -21,6 +21,8 @@ NUMERICS = {
     "the last; libraries sum in orders that depend on the shape",
     Numerics.REASSOCIATE: "sums and products are taken in another order; gates, masks, infinities "
     "and NaN work as before",
+    Numerics.FINITE: "as `reassociate` wherever inputs, weights and intermediate values of the "
+    "original are finite; an infinity may meet a new 0 and become NaN",
     Numerics.REFACTOR: "factors and weights are recombined: large terms that cancel may cost "
     "digits, infinities and NaN may spread",
     Numerics.RELAXED: "equal over the real numbers; special values (NaN, infinities) may differ, "

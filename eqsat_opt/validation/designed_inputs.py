@@ -36,6 +36,7 @@ _EACH = 4
 """Most inputs of a kind that are made special one at a time, while the others stay ordinary."""
 
 _SPECIAL_CLASSES = (Numerics.BITEXACT, Numerics.REASSOCIATE)
+"""Classes that promise something for infinities and NaN."""
 
 
 def value_drafts(
@@ -57,12 +58,16 @@ def value_drafts(
     floats = [spec.name for spec in tensors if spec.elem_type in _FLOATS]
     huge = {spec.name: _HUGE.get(spec.elem_type, 1e9) for spec in tensors}
     ends = {spec.name: found for spec in tensors if (found := integer_ends(spec)) is not None}
-    is_kept = numerics in _SPECIAL_CLASSES
+    has_infinities = numerics in _SPECIAL_CLASSES
+    is_kept = has_infinities or numerics is Numerics.FINITE
     for name in added_masks(graph, floats)[:_EACH] if is_kept else ():
         yield draft(
             f"{name} masked by the least number, rows of it whole", "special", {name: _mask(None)}
         )
-        yield draft(f"{name} masked by -inf, rows of it whole", "special", {name: _mask(-np.inf)})
+        if has_infinities:
+            yield draft(
+                f"{name} masked by -inf, rows of it whole", "special", {name: _mask(-np.inf)}
+            )
     flags = {name: pair for name, pair in ends.items() if pair[1] - pair[0] == 1}
     for which in (0, 1) if flags else ():
         yield draft(
@@ -76,8 +81,19 @@ def value_drafts(
         )
     if floats and is_kept:
         yield draft("zeros and ones among the numbers", "plain", dict.fromkeys(floats, _gates))
-    if not is_kept:
-        return
+    if has_infinities:
+        yield from _infinite_drafts(graph, floats, numerics, draft)
+    for name in floats[:_EACH] if is_kept else ():
+        for gate in floats[:_EACH]:
+            if gate != name:
+                yield draft(f"{name} at {-huge[name]:g} and {gate} a gate", "large",
+                            {name: _full(-huge[name]), gate: _gate})  # fmt: skip
+
+
+def _infinite_drafts(
+    graph: onnx.GraphProto, floats: Sequence[str], numerics: Numerics, draft: Callable[..., Draft]
+) -> Iterator[Draft]:
+    """Yield drafts with infinities and NaN in the inputs ``floats``, by the function ``draft``."""
     infinite = [
         name
         for name in floats
@@ -91,11 +107,6 @@ def value_drafts(
     for value, names in ((np.nan, clear), (np.inf, infinite)):
         for name in names[:_EACH]:
             yield draft(f"an element of {name} at {value}", "special", {name: _element(value)})
-    for name in floats[:_EACH]:
-        for gate in floats[:_EACH]:
-            if gate != name:
-                yield draft(f"{name} at {-huge[name]:g} and {gate} a gate", "large",
-                            {name: _full(-huge[name]), gate: _gate})  # fmt: skip
 
 
 def _changed(

@@ -119,10 +119,10 @@ class Judge:
     ) -> tuple[Difference, ...]:
         """Judge the differences once more, by how far the original moves by itself.
 
-        A difference below that is excused. In the default class a difference above it is a fault,
-        however small it is, if it shows without the runtime's fusions too; and an infinity that
-        fusions hide in the original has to be in the other model. In `bitexact` no bit may differ,
-        except where libraries compute in another order.
+        A difference below that is excused. In `reassociate` and `finite` a difference above it is a
+        fault, however small it is, if it shows without the runtime's fusions too; and an infinity
+        that fusions hide in the original has to be in the other model. In `bitexact` no bit may
+        differ, except where libraries compute in another order.
         """
         reference, own = self.reference, self.reference.own
         if own is None or (own.rounds and not self._hides_infinities):
@@ -131,7 +131,7 @@ class Judge:
         is_strict = (
             self._is_own
             and self.precision is not Precision.FP16
-            and self.numerics is Numerics.REASSOCIATE
+            and self.numerics in (Numerics.REASSOCIATE, Numerics.FINITE)
         )
         is_near = all(
             is_within_floor(one, left, scale)

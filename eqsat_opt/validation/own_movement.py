@@ -43,6 +43,7 @@ _NEIGHBOURS, _DRAWS = 2, 3
 _CLASS: Mapping[Numerics, float] = {
     Numerics.BITEXACT: 1.0,
     Numerics.REASSOCIATE: 1.0,
+    Numerics.FINITE: 1.0,
     Numerics.REFACTOR: 8.0,
     Numerics.RELAXED: 64.0,
 }

@@ -26,6 +26,7 @@ __all__ = [
 TOLERANCES: Mapping[Numerics, float] = {
     Numerics.BITEXACT: 1e-5,
     Numerics.REASSOCIATE: 1e-3,
+    Numerics.FINITE: 1e-3,
     Numerics.REFACTOR: 5e-3,
     Numerics.RELAXED: 2e-2,
 }

@@ -10,6 +10,7 @@ from onnx import ModelProto
 
 from benchmarks.quantised_models import Recipe, quantise
 from eqsat_opt.api import run
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, ort_optimized
@@ -110,7 +111,7 @@ def integer_kernels(model: ModelProto) -> Counter[str]:
 
 
 @settings(max_examples=8)
-@given(NETWORKS, RECIPES, st.sampled_from(["bitexact", "reassociate", "refactor", "relaxed"]))
+@given(NETWORKS, RECIPES, st.sampled_from([one.name.lower() for one in Numerics]))
 @example(token_network(["merge", "cancel", "attention"]), Recipe("random", "dynamic"), "relaxed")
 @example(image_network(["norm", "swish", "concat"]), Recipe("random", "qdq"), "reassociate")
 def test_nothing_is_lost(network: ModelProto, recipe: Recipe, numerics: str) -> None:

@@ -24,7 +24,7 @@ NORMAL_FORM: tuple[Pass, ...] = (
     Pass("batch-normalisation", lower_batch_normalisation, since(Numerics.REASSOCIATE)),
     Pass("affine", fold_affine, since(Numerics.REASSOCIATE)),
     *_SIMPLIFY,
-    Pass("infinite-products", with_fixed_infinities, up_to(Numerics.REASSOCIATE)),
+    Pass("infinite-products", with_fixed_infinities, up_to(Numerics.FINITE)),
 )
 """The passes of the normal form, in the order in which they run."""
 

@@ -19,6 +19,7 @@ import onnx_ir
 
 from eqsat_opt import errors
 from eqsat_opt.common.child_processes import Child, answer_requests, ending_text, peak_memory_bytes
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
@@ -38,6 +39,7 @@ from eqsat_opt.lab.comparison import (
     warm_up,
 )
 from eqsat_opt.lab.experiments.saved import save_found, save_plan
+from eqsat_opt.pipeline.finiteness import settled
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.prices import open_pricer
 from eqsat_opt.pipeline.report import rule_notes, store_warning
@@ -88,6 +90,8 @@ class Task:
     def of(cls, settings: CompareSettings, options: Options, **named: Any) -> Task:
         """Build a task from settings and options; ``named`` are the other fields."""
         given = {one.name: getattr(options, one.name) for one in fields(options)}
+        if options.numerics == Options.numerics:
+            given["numerics"] = Numerics.FINITE.name.lower()
         return cls(settings=settings.to_json(), options=plain(given), **named)
 
     @property
@@ -199,6 +203,7 @@ class _Loaded:
     model: onnx_ir.Model
     given: str | onnx.ModelProto
     sizes: Mapping[str, int]
+    notes: tuple[str, ...] = ()
     closing: ExitStack = field(default_factory=ExitStack)
 
 
@@ -210,12 +215,13 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
         given = onnx.load_model_from_string(blobs[0])
     elif task.model.startswith("zoo:"):
         given = zoo.build_named(task.model.removeprefix("zoo:"))
-    rules = load_rules(request.selection, request.numerics, for_costs=True)
     loaded = load_model(given)
     require_portable(loaded.metadata_props, task.name)
     imported = import_model(loaded, exact=request.exact)
     sizes = size_sets(imported, request.shape_sets)[0]
     clean = normalise(imported, numerics=request.numerics)
+    request, notes = settled(request, clean)
+    rules = load_rules(request.selection, request.numerics, for_costs=True)
     closing = ExitStack()
     pricer, threads = None, request.threads
     if settings.measure:
@@ -237,6 +243,7 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
         model=loaded,
         given=given,
         sizes=sizes.inputs,
+        notes=notes,
         closing=closing,
     )
 
@@ -271,7 +278,7 @@ def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
 
 
 def _notes(work: _Loaded) -> tuple[str, ...]:
-    return (*store_warning(work.subject.pricer), *rule_notes())
+    return (*store_warning(work.subject.pricer), *rule_notes(), *work.notes)
 
 
 def _checked(found: MethodResult, work: _Loaded) -> MethodResult:

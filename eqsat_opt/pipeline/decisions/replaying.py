@@ -22,6 +22,7 @@ from eqsat_opt.pipeline.decisions.basis import basis_of, require_same, require_s
 from eqsat_opt.pipeline.decisions.document import Decisions, read_decisions
 from eqsat_opt.pipeline.decisions.making import Applied, applied, with_advice
 from eqsat_opt.pipeline.destination import Destination
+from eqsat_opt.pipeline.finiteness import settled
 from eqsat_opt.pipeline.report.numbers import contents_of, latencies_of, unsearched_report
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import OutputError
@@ -212,6 +213,7 @@ def _examined(
     with ExitStack() as stack:
         staging = stack.enter_context(Staging(model, given))
         request.inputs.require_fit(staging.original)
+        request, _ = settled(request, made.base)
         box = stack.enter_context(sandbox())
         sizes = size_sets(made.imported, request.shape_sets)
         if has_doubt(sizes):

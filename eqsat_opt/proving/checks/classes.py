@@ -148,6 +148,8 @@ def _breaches(
     if numerics >= Numerics.REFACTOR:
         draws = [one for one in draws if one.kind in ORDINARY]
     domain = _IN_ORDER if numerics is Numerics.BITEXACT else FLOAT
+    if numerics is Numerics.FINITE:
+        draws = [one for one in draws if sides.is_finite(one.values, domain)]
     either = any("pole" in OPS[step.op].traits for step in sides.steps)
     suspects: list[tuple[Designed, list[tuple[Array, Array]]]] = []
     for one in draws:

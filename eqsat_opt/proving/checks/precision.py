@@ -22,7 +22,10 @@ _CANCELLED = 1e-12
 """Magnitude up to which a result of values near 1 counts as a 0 that was rounded."""
 _SEEDS = (1, 4)
 """Seeds that draw values near 1; larger ones overflow in half precision, whatever the rule."""
-_MOST = {Numerics.BITEXACT: 64.0, Numerics.REASSOCIATE: 64.0, Numerics.REFACTOR: 1024.0}
+_MOST = {
+    **dict.fromkeys((Numerics.BITEXACT, Numerics.REASSOCIATE, Numerics.FINITE), 64.0),
+    Numerics.REFACTOR: 1024.0,
+}
 """Most error of a right side, relative to the larger of the left side's error and the roundoff.
 
 Sums in another order stay below 12, and recombined numbers may cost ten bits.

@@ -288,6 +288,13 @@ class Program:
                 place += 1
             yield [known[root] for root in roots]
 
+    def is_finite(self, values: Values, domain: Domain) -> bool:
+        """Return whether operands and all values on the left sides are finite numbers."""
+        known: dict[str | int, Array] = dict(values.items())
+        for place, (evaluate, attrs, operands) in enumerate(self._calls[: self.left]):
+            known[place] = evaluate(domain, [known[key] for key in operands], attrs)
+        return all(bool(np.isfinite(value).all()) for value in known.values())
+
     @cached_property
     def _calls(self) -> list[tuple[Callable[..., Array], AttrMap, tuple[str | int, ...]]]:
         return [(OPS[step.op].eval_fn, step.attrs, step.operands) for step in self.steps]

@@ -44,7 +44,7 @@ merge_samples = gathered(
 )
 
 
-@rule("conv/use-padded-kernel", numerics=Numerics.REFACTOR)
+@rule("conv/use-padded-kernel", numerics=Numerics.FINITE)
 def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int) -> Sides:
     """A convolution may use its kernel with a border of zeros, and pads as much larger.
 
@@ -59,7 +59,7 @@ def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int, c: Int, e: 
     return (small, padded), (large, padded), w.rank == 4, c >= 0, e >= 0
 
 
-@rule("conv/enlarge-kernel", phase=Phase.SIBLINGS, numerics=Numerics.REFACTOR)
+@rule("conv/enlarge-kernel", phase=Phase.SIBLINGS, numerics=Numerics.FINITE)
 def enlarge_kernel(
     x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int
 ) -> Sides:
@@ -82,7 +82,7 @@ def enlarge_kernel(
     )
 
 
-@rule("conv/enlarge-crossed-kernels", phase=Phase.SIBLINGS, numerics=Numerics.REFACTOR)
+@rule("conv/enlarge-crossed-kernels", phase=Phase.SIBLINGS, numerics=Numerics.FINITE)
 def enlarge_crossed_kernels(
     x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int
 ) -> Sides:
@@ -126,7 +126,7 @@ def _absorbed(x: Tensor, y: Tensor, w: Weight, p: Int, q: Int) -> tuple[Term, Te
     return ops.Conv(x, w, **attrs), whole, conditions
 
 
-@rule("conv/absorb-addend", numerics=Numerics.REFACTOR)
+@rule("conv/absorb-addend", numerics=Numerics.FINITE)
 def absorb_addend(x: Tensor, y: Tensor, w: Weight, p: Int, q: Int) -> Sides:
     """conv(x, w) + y is one convolution over both, with an identity block in its kernel.
 
@@ -137,7 +137,7 @@ def absorb_addend(x: Tensor, y: Tensor, w: Weight, p: Int, q: Int) -> Sides:
     return own + y, whole, *conditions
 
 
-@rule("conv/absorb-addend-after-bias", numerics=Numerics.REFACTOR)
+@rule("conv/absorb-addend-after-bias", numerics=Numerics.FINITE)
 def absorb_addend_after_bias(x: Tensor, y: Tensor, w: Weight, b: Weight, p: Int, q: Int) -> Sides:
     """(conv(x, w) + b) + y is one convolution over x and y, and then the bias."""
     own, whole, conditions = _absorbed(x, y, w=w, p=p, q=q)
@@ -152,7 +152,7 @@ def absorb_addend_after_bias(x: Tensor, y: Tensor, w: Weight, b: Weight, p: Int,
     )
 
 
-@rule("conv/residual-identity", numerics=Numerics.REFACTOR)
+@rule("conv/residual-identity", numerics=Numerics.FINITE)
 def residual_identity(x: Tensor, w: Weight, p: Int, q: Int) -> Sides:
     """conv(x, w) + x = conv(x, w + I): the kernel absorbs a residual connection."""
     identity = ops.IdentityKernel(channels=w.dim(0), height=w.dim(2), width=w.dim(3), dtype=x.dtype)
@@ -166,7 +166,7 @@ def residual_identity(x: Tensor, w: Weight, p: Int, q: Int) -> Sides:
     )
 
 
-@rule("conv/linear-in-weight", numerics=Numerics.REFACTOR)
+@rule("conv/linear-in-weight", numerics=Numerics.FINITE)
 def linear_in_weight(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """Two convolutions of one input that are added are one with the sum of their kernels."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}

@@ -109,14 +109,14 @@ def _meets_data(w: Var, p: Expr) -> tuple[Condition, ...]:
     )
 
 
-@rule("folding/scalar-before-conv", bidirectional=True, numerics=Numerics.REFACTOR)
+@rule("folding/scalar-before-conv", bidirectional=True, numerics=Numerics.FINITE)
 def scalar_before_conv(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """A scalar factor moves between a convolution and its input."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     return ops.Conv(x * c, w, **attrs), ops.Conv(x, w, **attrs) * c, c.rank == 0
 
 
-@rule("folding/scalar-into-kernel", bidirectional=True, numerics=Numerics.REFACTOR)
+@rule("folding/scalar-into-kernel", bidirectional=True, numerics=Numerics.FINITE)
 def scalar_into_kernel(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """A scalar factor moves between a convolution and its kernel, where a constant folds."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
@@ -139,7 +139,7 @@ def scalar_into_plane_kernel(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, 
     return ops.Conv(x, w, **attrs) * c, ops.Conv(x, w * c, **attrs), *conditions
 
 
-@rule("folding/factor-before-conv", numerics=Numerics.REFACTOR)
+@rule("folding/factor-before-conv", numerics=Numerics.FINITE)
 def factor_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
     """A constant factor per input channel folds into the kernel; zero pads stay zero."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
@@ -147,7 +147,7 @@ def factor_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, p: Ints, d: Int
     return ops.Conv(x * c, w, **attrs), ops.Conv(x, w * c, **attrs), *conditions
 
 
-@rule("folding/factor-before-depthwise", numerics=Numerics.REFACTOR)
+@rule("folding/factor-before-depthwise", numerics=Numerics.FINITE)
 def factor_before_depthwise(
     x: Tensor, c: Weight, w: Weight, s: Ints, p: Ints, d: Ints, g: Int
 ) -> Sides:
@@ -184,7 +184,7 @@ def addend_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, d: Ints, g: Int
     )
 
 
-@rule("folding/two-groups", numerics=Numerics.REFACTOR)
+@rule("folding/two-groups", numerics=Numerics.FINITE)
 def two_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
     """Two groups of a convolution become one with a block-diagonal kernel; this can be faster.
 
@@ -202,7 +202,7 @@ def two_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
     )
 
 
-@rule("folding/pairs-of-groups", numerics=Numerics.REFACTOR)
+@rule("folding/pairs-of-groups", numerics=Numerics.FINITE)
 def pairs_of_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """Every two groups of a convolution become one with a block-diagonal kernel.
 
@@ -227,7 +227,7 @@ def pairs_of_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> 
     )
 
 
-@rule("folding/average-as-depthwise", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
+@rule("folding/average-as-depthwise", phase=Phase.DERIVATION, numerics=Numerics.FINITE)
 def average_as_depthwise(x: Tensor, h: Int, v: Int, s: Ints, p: Ints, d: Ints) -> Sides:
     """An average pool that counts its padding is a depthwise convolution with equal weights."""
     windows = {"strides": s, "pads": p, "dilations": d}

@@ -23,8 +23,8 @@ __all__ = ["NUMERICS", "differences"]
 
 Array = npt.NDArray[Any]
 
-NUMERICS = ("bitexact", "reassociate", "refactor", "relaxed")
-_UNITS = {"reassociate": 16.0, "refactor": 64.0, "relaxed": 64.0}
+NUMERICS = ("bitexact", "reassociate", "finite", "refactor", "relaxed")
+_UNITS = {"reassociate": 16.0, "finite": 16.0, "refactor": 64.0, "relaxed": 64.0}
 _RUNS = 4
 _NOISY = {code_of(d): d for d in FLOATS if d != BFLOAT16}
 _LARGEST_ORDINARY = 1e4
@@ -118,7 +118,7 @@ def _difference(x: Array, y: Array, moved: Sequence[Array], numerics: str, way: 
     if not others:
         others = [a]
     firm = np.all([_kind(m) == _kind(a) for m in others], axis=0)
-    strict = numerics == "reassociate"
+    strict = numerics == "reassociate" or (numerics == "finite" and not way.special)
     if strict and not way.ends:
         # Where infinities meet, in a product of matrices say, NaN may stand for one and back.
         met = ~np.isfinite(a) & ~np.isfinite(b) & (np.isnan(a) | np.isnan(b))

@@ -86,12 +86,12 @@ def far_off(x: Tensor) -> Sides:
 WRONG = [
     (gate, "gates beside large operands", "REFACTOR"),
     (multiplied_out, "large terms that cancel", "REFACTOR"),
-    (padded_kernel, "becomes nan", "REFACTOR"),
-    (dropped_mask, "a mask of", "REFACTOR"),
-    (dropped_guard, "becomes nan", "REFACTOR"),
-    (dropped_relu, "becomes nan", "REFACTOR"),
+    (padded_kernel, "becomes nan", "FINITE"),
+    (dropped_mask, "a mask of", "FINITE"),
+    (dropped_guard, "becomes nan", "FINITE"),
+    (dropped_relu, "becomes nan", "FINITE"),
     (difference_of_sigmoids, "subnormal numbers", "REFACTOR"),
-    (absorbed, "becomes", "REFACTOR"),
+    (absorbed, "becomes", "FINITE"),
 ]
 
 
@@ -117,6 +117,17 @@ def test_who_admits_it_is_certified_with_the_reason(honest: Rule, kind: str, wea
     (direction,) = certificate.directions
     assert kind in direction.reason
     assert f"not reassociate: {direction.reason}" in certificate_text(certificate)
+
+
+def test_finite_values_are_held_to_the_default_class() -> None:
+    """Zeros beside an infinity are forgiven, digits that are lost are not."""
+    assert breach(padded_kernel, REASSOCIATE) is not None
+    assert breach(padded_kernel, Numerics.FINITE) is None
+    found = breach(multiplied_out, Numerics.FINITE)
+    assert found is not None
+    assert all(np.isfinite(value).all() for value in found.designed.values.values())
+    refactored = certify_exact(replace(multiplied_out, numerics=Numerics.REFACTOR), max_points=24)
+    assert "large terms that cancel" in refactored.directions[0].reason
 
 
 def test_even_a_weak_class_keeps_ordinary_numbers() -> None:

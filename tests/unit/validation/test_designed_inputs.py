@@ -157,6 +157,9 @@ def test_a_class_is_held_to_its_promise_only(box: Sandbox) -> None:
     """Recombined factors may carry infinities to neighbours, but 0 and 1 are ordinary numbers."""
     _, first, second = MUTANTS["a padded kernel"]
     assert not examined(box, first, second, Numerics.REFACTOR).wrong
+    assert not examined(box, first, second, Numerics.FINITE).wrong
+    what, first, second = MUTANTS["a gate that cancels"]
+    assert what in examined(box, first, second, Numerics.FINITE).wrong["best"].why
     _, first, second = MUTANTS["a conjunction that is never true"]
     assert examined(box, first, second, Numerics.RELAXED).wrong
 
