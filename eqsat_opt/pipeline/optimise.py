@@ -334,8 +334,7 @@ def _optimised(
             *unrecorded(pricer, found),
             *in_less(request),
             *kept_open(imported),
-            *_late(bodies),
-            *of_class,
+            *(*_late(bodies), *of_class),
         ),
     )
     return Outcome(
