@@ -265,6 +265,11 @@ _LEVEL_1: dict[str, _Edits] = {
         ("value=x.value + sign * y.value, error=x.error + y.error, terms=x.terms + y.terms",
          "value=x.value + sign * y.value, error=x.error + y.error, terms=x.terms"),
         ("_times(x.value, dy) + _times(y.value, dx)", "_times(x.value, dy)"),
+        ("powers=(x.high + y.high, x.low + y.low)", "powers=(x.high, x.low)"),
+        ("powers=(x.high + y.low, x.low + y.high)", "powers=(x.high + y.high, x.low + y.low)"),
+        ("(rows.high > self._highest) | ", ""),
+        ("if self._sensitive and any(", "if any("),
+        ("np.maximum(rows.terms - 1.0, 0.0) * rows.total", "np.abs(rows.value)"),
         ("np.repeat(np.asarray(roundoffs, np.float64), len(draws))",
          "np.tile(np.asarray(roundoffs, np.float64), len(draws))"),
     ),
@@ -273,6 +278,8 @@ _LEVEL_1: dict[str, _Edits] = {
         ("far = np.abs(left - right) > self.difference[..., draw]",
          "far = np.abs(left - right) < -1.0"),
         ("is Numerics.BITEXACT and case.computes_alike", "is Numerics.BITEXACT"),
+        ("nothing = self.strained if strict else self.nothing", "nothing = self.nothing"),
+        ("left.left | left.strained | ", "left.left | "),
     ),
     "numbers.terms": (
         ('"Gather", "ReduceMin", ', '"Gather", '),
@@ -299,6 +306,9 @@ _LEVEL_1: dict[str, _Edits] = {
     ),
     "numbers.designed": (
         ("return 1e9 if", "return 1.0 if"),
+        ("yield sign * low\n", "yield low\n"),
+        ("found = [2.0 * float(info.max)", "found = [0.5 * float(info.max)"),
+        ("filled(name, pair[i % 2])", "filled(name, pair[0])"),
         ("rng.integers(0, 2, shape).astype(np.float64)", "rng.standard_normal(shape)"),
         ("float(info.tiny) / 8", "float(info.tiny) * 8"),
     ),
@@ -342,6 +352,8 @@ _LEVEL_1: dict[str, _Edits] = {
     ),
     "typing.extents": (
         ("and not _occurs(a, b)", ""),
+        ("return other % factor == 0 and self.unify", "return self.unify"),
+        ("and same[1] == factor:", ":"),
         ("b < a.low", "b < 0"),
         ("b.low = max(a.low, b.low)", "b.low = min(a.low, b.low)"),
     ),
@@ -356,17 +368,30 @@ _LEVEL_1: dict[str, _Edits] = {
         ("max(self._least.get(name, 0), axis + 1)", "max(self._least.get(name, 0), axis)"),
     ),
     "instances.search": (
-        ("types = fits(self._rule.rhs, (), found)", "types = True"),
+        ("types = fits(self.rule.rhs, (), found)", "types = True"),
         ("key=_size", "key=lambda one: -_size(one)[0]"),
     ),
     "typing.landmarks": (
         ("for d in (-1, 0, 1)}", "for d in (0,)}"),
     ),
+    "instances.courses": (
+        ("return _mixed(keys, np.sign(result)), result", "return keys, result"),
+        ("holds &= _compared(condition.kind, *sides)", "pass"),
+        ("several = dict.fromkeys((*fitting[:_EACH], *fitting[multiples[fitting]][:_EACH]))",
+         "several = dict.fromkeys(fitting[:_EACH])"),
+        ("np.where(large, np.where(differ, 2, 1), 0)", "np.zeros(cells.shape[1], np.int64)"),
+        ("counts, kind=\"stable\")[:_PLENTY]", "-counts, kind=\"stable\")[:1]"),
+        ("n.kind != \"attr\" or n.args[0] not in floats", "True"),
+    ),
     "instances.left_side": (
+        ("and all(holds(pin, found, _unrelated) for pin in pins)", ""),
+        ("found |= {a + b, a - b, a * b, a // b if b else a}", "pass"),
         ("fits(self._lhs, self._when, bindings)", "fits(self._lhs, (), bindings)"),
     ),
     "checks.margins": (
         ("_WITHIN = 0.9", "_WITHIN = 0.0"),
+        ("if values is not None:\n                    return found",
+         "if False:\n                    return found"),
         ("_MOST = 16.0", "_MOST = 1e12"),
     ),
     "checks.methods": (

@@ -37,7 +37,9 @@ class _BoundedDomain(Records):
 
     name = "float"
 
-    def __init__(self, dtype: str, roundoff: Rows) -> None:
+    def __init__(self, dtype: str, roundoff: Rows, sensitive: bool = True) -> None:
+        """Assume a roundoff per column; functions pass errors on only if ``sensitive``."""
+        self._sensitive = sensitive
         super().__init__(dtype, len(roundoff))
         info = np.finfo(dtype)
         self._roundoff = roundoff
@@ -45,15 +47,30 @@ class _BoundedDomain(Records):
         self._nearly_most = self._most * (1.0 - _NEARLY * float(info.eps))
         self._least = float(info.tiny)
         self._grain = float(info.smallest_subnormal)
+        self._highest, self._lowest = math.log2(self._most), -math.log2(self._least)
 
     def closed(self, rows: Bounded) -> Rows:
         """Return the bound of the whole error, once an operator other than a sum reads them."""
-        return rows.closed(self._roundoff)
+        if self._sensitive:
+            return rows.closed(self._roundoff)
+        # Constants among the terms are as inexact as the sum, which two terms may cancel in.
+        return rows.error + self._roundoff * np.maximum(rows.terms - 1.0, 0.0) * rows.total
 
     def _made(
-        self, value: Array, error: Array, operands: Sequence[Array], left: Array, spread: Array
+        self,
+        value: Array,
+        error: Array,
+        operands: Sequence[Array],
+        left: Array,
+        spread: Array,
+        *,
+        strained: Array,
+        powers: tuple[Array, Array] | None = None,
     ) -> Array:
-        """Return codes of results other than sums; ``left`` and ``spread`` are of the operands."""
+        """Return codes of results other than sums; the last flags are those of the operands.
+
+        The powers are those of a product or of what is moved (:class:`Bounded`).
+        """
         value = self.rounded(value)
         finite = np.isfinite(value)
         over = np.isinf(value) & _all(np.isfinite(o) for o in operands)
@@ -61,6 +78,10 @@ class _BoundedDomain(Records):
         rows = self.exactly(value)
         rows.error, rows.terms, rows.left = error, np.ones_like(value), left | over
         rows.spread = spread
+        if powers is not None:
+            rows.high, rows.low = powers
+            strained = strained | (rows.high > self._highest) | (rows.low > self._lowest)
+        rows.strained = strained
         return self.stored(rows, value.shape[:-1])
 
     def _overflows(self, value: Array, error: Array, exact: Array) -> npt.NDArray[np.bool_]:
@@ -89,6 +110,8 @@ class _BoundedDomain(Records):
                 total=x.total + y.total,
                 largest=np.maximum(x.largest, y.largest), left=x.left | y.left,
                 spread=x.spread | y.spread,
+                high=np.maximum(x.high, y.high), low=np.maximum(x.low, y.low),
+                strained=x.strained | y.strained,
             )
         )  # fmt: skip
 
@@ -108,14 +131,17 @@ class _BoundedDomain(Records):
         def over(part: Array) -> Array:
             return np.asarray(np.sum(part, axis=axes, keepdims=True))
 
+        def most(part: Array) -> Array:
+            return np.asarray(np.max(part, axis=axes, keepdims=True, initial=0.0))
+
         def ever(part: Array) -> npt.NDArray[np.bool_]:
             return np.asarray(np.any(part, axis=axes, keepdims=True))
 
         return self._opened(
             Bounded(
                 value=over(x.value), error=over(x.error), terms=over(x.terms), total=over(x.total),
-                largest=np.max(x.largest, axis=axes, keepdims=True, initial=0.0), left=ever(x.left),
-                spread=ever(x.spread),
+                largest=most(x.largest), left=ever(x.left), spread=ever(x.spread),
+                high=most(x.high), low=most(x.low), strained=ever(x.strained),
             )
         )  # fmt: skip
 
@@ -139,7 +165,10 @@ class _BoundedDomain(Records):
         infinite = np.isinf(x.value) | np.isinf(y.value)
         spread = x.spread | y.spread | infinite
         left = x.left | y.left | self._overflows(value, error, (dx == 0) & (dy == 0))
-        return self._made(value, error, operands=(x.value, y.value), left=left, spread=spread)
+        return self._made(
+            value, error, operands=(x.value, y.value), left=left, spread=spread,
+            strained=x.strained | y.strained, powers=(x.high + y.high, x.low + y.low),
+        )  # fmt: skip
 
     def div(self, a: Array, b: Array) -> Array:
         """Divide elementwise; relative errors add up.
@@ -158,7 +187,10 @@ class _BoundedDomain(Records):
         left = x.left | y.left | pole | self._overflows(value, error, still)
         exact = x.value, np.where(y.value == 0, np.nan, y.value)
         spread = x.spread | y.spread | np.isinf(x.value)
-        return self._made(value, error, operands=exact, left=left, spread=spread)
+        return self._made(
+            value, error, operands=exact, left=left, spread=spread,
+            strained=x.strained | y.strained, powers=(x.high + y.low, x.low + y.high),
+        )  # fmt: skip
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Return the greatest element over ``axes``, which are kept."""
@@ -170,7 +202,10 @@ class _BoundedDomain(Records):
         error = np.max(self.closed(x), axis=axes, keepdims=True)
         left = np.any(x.left, axis=axes, keepdims=True)
         spread = np.any(x.spread, axis=axes, keepdims=True)
-        return self._made(value, error, operands=(value,), left=left, spread=spread)
+        strained = np.any(x.strained, axis=axes, keepdims=True)
+        return self._made(
+            value, error, operands=(value,), left=left, spread=spread, strained=strained
+        )
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:
         """Choose between two numbers by a condition; close a sum that is chosen."""
@@ -179,9 +214,13 @@ class _BoundedDomain(Records):
         value = np.where(chosen, x.value, y.value)
         error = np.where(chosen, self.closed(x), self.closed(y))
         left = c.left | np.where(chosen, x.left, y.left)
+        spread = np.where(chosen, x.spread, y.spread)
+        powers = np.where(chosen, x.high, y.high), np.where(chosen, x.low, y.low)
+        strained = c.strained | np.where(chosen, x.strained, y.strained)
         return self._made(
-            value, error, operands=(value,), left=left, spread=np.where(chosen, x.spread, y.spread)
-        )
+            value, error, operands=(value,), left=left, spread=spread, strained=strained,
+            powers=powers,
+        )  # fmt: skip
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """Apply a scalar function, and bound how far the errors of its operands move it."""
@@ -190,7 +229,7 @@ class _BoundedDomain(Records):
         values = [one.value for one in rows]
         value = self._of(function, attrs, *values)
         error = np.zeros_like(value)
-        if any(one.any() for one in errors):
+        if self._sensitive and any(one.any() for one in errors):
             for signs in ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)):
                 moved = [v + s * e for v, s, e in zip(values, signs, errors, strict=False)]
                 away = np.abs(self._of(function, attrs, *moved) - value)
@@ -202,6 +241,7 @@ class _BoundedDomain(Records):
             error = error + _FUNCTION_ULPS * self._roundoff * np.abs(value)
             error = error + self._vanishing(value)
         left, spread = ~_all(~one.left for one in rows), ~_all(~one.spread for one in rows)
+        strained = ~_all(~one.strained for one in rows)
         if "nonnegative" in traits:
             # Below the normal numbers the sign may be lost, so that a number without a root gets
             # one.
@@ -215,10 +255,10 @@ class _BoundedDomain(Records):
             left = left | np.isinf(value)
         if "pole" in traits:
             left = left | (np.isinf(value) & (errors[0] > 0))
-            return self._made(
-                value, error, operands=(np.full_like(value, np.nan),), left=left, spread=spread
-            )
-        return self._made(value, error, operands=tuple(values), left=left, spread=spread)
+            values = [np.full_like(value, np.nan)]
+        return self._made(
+            value, error, operands=tuple(values), left=left, spread=spread, strained=strained
+        )
 
     @staticmethod
     def _of(function: str, attrs: AttrMap, *values: Rows) -> Rows:
@@ -251,7 +291,9 @@ class _BoundedDomain(Records):
         with np.errstate(all="ignore"):
             value = x.value.astype(to).astype(np.float64)
         error = self.closed(x) + (np.abs(value - x.value) if to.kind == "f" else 0.0)
-        return self._made(value, error, operands=(x.value,), left=x.left, spread=x.spread)
+        return self._made(
+            value, error, operands=(x.value,), left=x.left, spread=x.spread, strained=x.strained
+        )
 
     def gather(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
         """Gather numbers; read the indices as plain integers, not as codes of records."""
@@ -274,9 +316,15 @@ class _BoundedDomain(Records):
         left = np.any(x.left, axis=axes, keepdims=True)
         finite = np.where(np.all(np.isfinite(x.value), axis=axes, keepdims=True), 0.0, np.nan)
         spread = ~np.all(np.isfinite(x.value), axis=axes, keepdims=True)
-        return _finished(
-            self._made(value, error, operands=(finite,), left=left, spread=spread), attrs
+        powers = (
+            np.sum(x.high, axis=axes, keepdims=True),
+            np.sum(x.low, axis=axes, keepdims=True),
         )
+        made = self._made(
+            value, error, operands=(finite,), left=left, spread=spread,
+            strained=np.any(x.strained, axis=axes, keepdims=True), powers=powers,
+        )  # fmt: skip
+        return _finished(made, attrs)
 
 
 _OWN: Mapping[str, Any] = {
@@ -304,7 +352,13 @@ def _times(a: Array, b: Array) -> Rows:
 
 
 def bounded_results(
-    sides: Program, draws: Sequence[Values], dtype: str, *, roundoffs: Sequence[float]
+    sides: Program,
+    draws: Sequence[Values],
+    dtype: str,
+    *,
+    roundoffs: Sequence[float],
+    sensitive: bool = True,
+    everywhere: bool = False,
 ) -> list[list[tuple[Bounded, Bounded]]]:
     """Evaluate both sides at some draws, and return the value of every root with closed bounds.
 
@@ -314,11 +368,16 @@ def bounded_results(
         dtype: element type of the arithmetic.
         roundoffs: roundoffs of that type to assume; 0 counts only errors of numbers that are too
             small for the type.
+        sensitive: whether a function moves with its operands; if not, its result counts as a number
+            that is as exact as an operand.
+        everywhere: whether all results of a draw count as strained if any result of the left side
+            is, or left the range; infinities may then spread.
 
     Returns:
         The left and right value of each root, for each roundoff, with one column per draw.
     """
-    domain = _BoundedDomain(dtype, np.repeat(np.asarray(roundoffs, np.float64), len(draws)))
+    each = np.repeat(np.asarray(roundoffs, np.float64), len(draws))
+    domain = _BoundedDomain(dtype, each, sensitive)
     given: dict[str, Array] = {}
     for name in draws[0]:
         once = [np.asarray(draw[name], np.float64) for draw in draws]
@@ -339,6 +398,11 @@ def bounded_results(
             operands = [of(key) for key in step.operands]
             made.append(domain.step(step, operands))
         roots = [(result(left), result(right)) for left, right in sides.roots]
+        if everywhere:
+            for one in (domain.rows(codes) for codes in made[: sides.left]):
+                flagged = (one.left | one.strained).reshape(-1, len(each)).any(axis=0)
+                for left, _ in roots:
+                    left.strained = left.strained | flagged
     columns = [slice(i, i + len(draws)) for i in range(0, len(draws) * len(roundoffs), len(draws))]
     return [
         [

@@ -16,7 +16,13 @@ from eqsat_opt.proving.checks.bounds import bounded_results
 from eqsat_opt.proving.checks.counterexample import Refutation, refutation_at
 from eqsat_opt.proving.checks.rounding import InOrderDomain
 from eqsat_opt.proving.instances.search import USUAL_POINTS, Found, find_instances, varied
-from eqsat_opt.proving.numbers.designed import ORDINARY, Designed, designed_values
+from eqsat_opt.proving.numbers.designed import (
+    BEYOND,
+    ORDINARY,
+    Designed,
+    designed_values,
+    values_beyond,
+)
 from eqsat_opt.proving.numbers.evaluation import Program, Values, program
 from eqsat_opt.proving.numbers.reals import literals
 from eqsat_opt.proving.numbers.terms import computes_alike
@@ -121,6 +127,20 @@ class _Case:
     def draws(self) -> list[Designed]:
         return [*designed_values(self.found, self.dtype, self.seed, literals(self.rule))]
 
+    @cached_property
+    def beyond(self) -> list[Designed]:
+        """Operands at which functions of the right side leave the range; none if it has none."""
+        functions = frozenset(step.op for step in self.sides.steps[self.sides.left :])
+        if self.dtype != DTYPES[0] or all(map(_keeps_range, functions)):
+            return []
+        return [*values_beyond(self.found, self.dtype, functions, self.seed)]
+
+
+def _keeps_range(name: str) -> bool:
+    """Return whether results are in the range of the operands: moved, chosen or truncated."""
+    op = OPS[name]
+    return op.keeps_elements or not op.traits.isdisjoint(("exact", "order", "truth"))
+
 
 @lru_cache(maxsize=4)
 def _cases(rule: Rule, seed: int, dtype: str, max_points: int) -> list[_Case]:
@@ -137,7 +157,8 @@ def breach(
             for case in _cases(rule, seed, dtype, max_points):
                 if rule.numerics is Numerics.BITEXACT and case.computes_alike:
                     continue
-                for one in _breaches(case.sides, case.draws, dtype, numerics, found=case.found):
+                draws = case.draws if numerics is Numerics.RELAXED else case.draws + case.beyond
+                for one in _breaches(case.sides, draws, dtype, numerics, found=case.found):
                     return one
     return None
 
@@ -146,7 +167,7 @@ def _breaches(
     sides: Program, draws: Sequence[Designed], dtype: str, numerics: Numerics, found: Found
 ) -> Iterator[Breach]:
     if numerics >= Numerics.REFACTOR:
-        draws = [one for one in draws if one.kind in ORDINARY]
+        draws = [one for one in draws if one.kind in (*ORDINARY, BEYOND)]
     domain = _IN_ORDER if numerics is Numerics.BITEXACT else FLOAT
     if numerics is Numerics.FINITE:
         draws = [one for one in draws if sides.is_finite(one.values, domain)]
@@ -166,7 +187,8 @@ def _breaches(
     promised = _promised(sides, [one for one, _ in suspects], dtype, numerics)
     for place, (one, roots) in enumerate(suspects):
         wrong = [
-            ~_same(left, right, either) & allowed.broken(left, right, place)
+            ~_same(left, right, either)
+            & allowed.broken(left, right, place, strict=one.kind == BEYOND)
             for (left, right), allowed in zip(roots, promised, strict=True)
         ]
         if numerics is Numerics.RELAXED:  # promises only to be equal over the real numbers
@@ -196,21 +218,30 @@ class _Promise:
     Attributes:
         difference: greatest difference between numbers.
         nothing: where nothing is promised.
+        strained: where nothing is promised at operands at which functions leave the range: only
+            where the left side, its factors in some order, leaves it too.
         spread: where an infinity may become NaN.
     """
 
     difference: Array
     nothing: Array
+    strained: Array
     spread: Array
 
-    def broken(self, left: Array, right: Array, draw: int) -> npt.NDArray[np.bool_]:
-        """Return the elements that differ by more, or are special on one side only."""
+    def broken(
+        self, left: Array, right: Array, draw: int, *, strict: bool
+    ) -> npt.NDArray[np.bool_]:
+        """Return the elements that differ by more, or are special on one side only.
+
+        If ``strict``, the right side must not leave the range where the left side does not.
+        """
         left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
         finite = np.isfinite(left) & np.isfinite(right)
         far = np.abs(left - right) > self.difference[..., draw]
         to_nan = np.isinf(left) & ~np.isfinite(right) & self.spread[..., draw]
         kept = to_nan | (np.isnan(left) & np.isinf(right))
-        return np.asarray(np.where(finite, far, ~kept) & ~self.nothing[..., draw])
+        nothing = self.strained if strict else self.nothing
+        return np.asarray(np.where(finite, far, ~kept) & ~nothing[..., draw])
 
 
 def _promised(
@@ -220,7 +251,9 @@ def _promised(
     info = np.finfo(dtype)
     roundoff = float(info.eps) / 2
     values = [one.values for one in draws]
-    bounded, vanished = bounded_results(sides, values, dtype, roundoffs=(roundoff, 0.0))
+    bounded, vanished = bounded_results(
+        sides, values, dtype, roundoffs=(roundoff, 0.0), everywhere=numerics >= Numerics.REFACTOR
+    )
     promised = []
     for (left, right), (_, tiny) in zip(bounded, vanished, strict=True):
         error = left.error + tiny.error + roundoff * np.abs(left.value)
@@ -228,7 +261,9 @@ def _promised(
             scale = np.max(np.abs(left.value), initial=1.0, where=np.isfinite(left.value))
             error = error + np.minimum(right.error, _DIGITS * roundoff * scale)
         difference = MOST * (error + float(info.smallest_subnormal))
-        promised.append(_Promise(difference, left.left | right.left, left.spread))
+        # At the end of the range a rounding decides whether a result is in it.
+        strained = left.left | left.strained | (np.abs(left.value) * MOST > float(info.max))
+        promised.append(_Promise(difference, left.left | right.left, strained, left.spread))
     return promised
 
 

@@ -4,21 +4,25 @@ Such a rule is an equation at the targets (:mod:`eqsat_opt.proving.typing.closur
 within its tolerance it may move a result by a few times the tolerance, but not by more: the
 distance of a constant from its target, times a large number, may be of any size. Even a small
 difference may grow to any size when it is summed or multiplied along an axis, so instances with one
-very long extent are tried as well.
+very long extent are tried as well. A function may magnify it, as an exponential of large numbers
+does; so results at large operands may move by as much as rounding to that tolerance after the last
+function would explain, and not by what the function makes of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, permutations
 
 import numpy as np
 
+from eqsat_opt.ir.ops.domains import FLOAT
+from eqsat_opt.proving.checks.bounds import bounded_results
 from eqsat_opt.proving.checks.differences import Wrong
 from eqsat_opt.proving.instances.search import Found, long_instances
 from eqsat_opt.proving.numbers.evaluation import Program, Values, program
-from eqsat_opt.proving.numbers.reals import RealNumbers
+from eqsat_opt.proving.numbers.reals import RealNumbers, literals
 from eqsat_opt.rules.bindings import fits
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Condition, Expr
@@ -35,6 +39,10 @@ _LONG = 4_096
 _STRETCHED = 8
 """Number of instances whose extents are made long, one after the other."""
 _MOST_LONG = 32
+_MAGNIFIED = 4
+"""Number of instances, the largest, that are evaluated at large operands."""
+_SIZE = 1e4
+"""Size of large operands, such as logits."""
 _DRAWS = (0, 1)
 """Kinds of real values small enough that exponentials do not magnify a movement of them."""
 
@@ -45,6 +53,14 @@ def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
     if not near:
         return None
     some = points[:: max(1, len(points) // _POINTS)]
+    for point in some[-_MAGNIFIED:]:
+        large = [*_large(point, rule, seed)]
+        for condition in near:
+            for found in _within(rule, condition, point):
+                both = program(rule, found, RealNumbers.dtype)
+                values = _first_magnified(both, large, condition.args[2])
+                if values is not None:
+                    return found, RealNumbers(0), values
     long = long_instances(rule, points[:: max(1, len(points) // _STRETCHED)], _LONG)
     for point in (*some, *islice(long, _MOST_LONG)):
         drawn = [*_drawn(point, seed)]  # constants are attributes: values do not depend on them
@@ -86,6 +102,43 @@ def _moves(both: Program, numbers: RealNumbers, values: Values, tolerance: float
         (np.isfinite(left) & ~(np.abs(left - right) <= allowed)).any()
         for left, right in zip(exact, next(sides), strict=True)
     )
+
+
+def _large(found: Found, rule: Rule, seed: int) -> Iterator[Values]:
+    """Yield large values of each operand, of two that cancel, and values at numbers of the rule."""
+    rng = np.random.default_rng(seed)
+    ordinary = RealNumbers(0).draw(found, seed)
+    names = [name for name, value in ordinary.items() if value.dtype.kind == "f"]
+    shapes = {name: ordinary[name].shape for name in names}
+    for name in names:
+        yield {**ordinary, name: rng.standard_normal(shapes[name]) * _SIZE}
+    for one, other in permutations(names, 2):
+        for sign in (1.0, -1.0):
+            near = {n: _SIZE + rng.standard_normal(shapes[n]) for n in (one, other)}
+            yield {**ordinary, one: near[one], other: sign * near[other]}
+    numbers = {1.0, *map(abs, literals(rule))}
+    special = sorted({a / b for a in numbers for b in numbers})
+    yield {**ordinary, **{name: rng.choice(special, shapes[name]) for name in names}}
+
+
+def _first_magnified(both: Program, draws: Sequence[Values], tolerance: float) -> Values | None:
+    """Return the first values at which a result moves further than its sums and products do."""
+    far = []
+    for values in draws:
+        pairs = [(np.asarray(a), np.asarray(b)) for a, b in both.run(values, FLOAT)]
+        if any((np.abs(a - b) > _MOST * tolerance * np.abs(a)).any() for a, b in pairs):
+            far.append((values, pairs))
+    if not far:
+        return None
+    given = [values for values, _ in far]
+    bounds = bounded_results(both, given, "float64", roundoffs=(tolerance,), sensitive=False)[0]
+    for place, (values, pairs) in enumerate(far):
+        for (left, right), (bounded, _) in zip(pairs, bounds, strict=True):
+            error = bounded.error[..., place] + tolerance * np.abs(left)
+            kept = np.isfinite(left) & ~bounded.left[..., place]
+            if (kept & ~(np.abs(left - right) <= _MOST * error)).any():
+                return values
+    return None
 
 
 def _within(rule: Rule, condition: Condition, point: Found) -> Iterator[Found]:

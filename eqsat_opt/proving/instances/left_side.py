@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from itertools import islice
+from itertools import islice, permutations
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.ir.values.types import FLOATS, INTEGERS
@@ -25,9 +25,9 @@ from eqsat_opt.proving.typing.landmarks import Landmarks, landmarks
 from eqsat_opt.proving.typing.most_general import Typing
 from eqsat_opt.proving.typing.schemes import scheme_of
 from eqsat_opt.proving.typing.templates import Instance, Template
-from eqsat_opt.rules.bindings import REFUSED, Bindings, fits
+from eqsat_opt.rules.bindings import REFUSED, Bindings, fits, holds
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import Condition, Term
+from eqsat_opt.rules.term import Condition, Expr, Term
 
 if TYPE_CHECKING:
     from eqsat_opt.proving.instances.models_z3 import Model
@@ -42,6 +42,8 @@ _BARREN = 5
 """Number of times that a typing is drawn before it is given up, if none of its assignments fit."""
 _MOST_ELEMENTS = 3_000
 """Most elements of an instance; larger ones cost time and find nothing that smaller ones do not."""
+_MOST_PINNED = 20_000
+"""Most elements of an instance whose sizes are given."""
 _TIMES = 6
 """Least limit on the elements of an instance with a long extent, as a multiple of it."""
 _TOGETHER = 0.6
@@ -60,7 +62,7 @@ _REMEMBERED = 4
 _FEW = (1, 2, 2, 3)
 """Extents to draw for operands of many axes."""
 _CONFUSED = (*REFUSED, ArithmeticError, LookupError, TypeError, ValueError)
-"""Errors that a scheme may raise on a right side, whose attributes may have any value."""
+"""Errors that a scheme may raise on a right side or a given size, which may be any number."""
 
 
 @dataclass
@@ -99,6 +101,16 @@ class Sizes:
     long: bool = False
     high: bool = False
     large: bool = False
+
+
+_PINNED = Sizes(2, 3)
+"""Extents beside those that are given."""
+_MOST_RELATED = 600
+"""Largest extent that is made of given ones."""
+
+
+def _unrelated(*_: str) -> bool:
+    return True
 
 
 class _Replayed:
@@ -274,20 +286,58 @@ class LeftSide:
         No scheme covers everything that types, so these are to be mixed with the others.
         """
         hints = self._hints(large=sizes.large)
+        decisions = Decisions(partial(self._attempted, hints, self._when, rhs))
+        return self._draw(decisions, random.Random(f"guided {seed}"), sizes)
 
-        def typed(chooser: Chooser) -> Template | None:
-            typing = Typing(self._when, hints, chooser, scheme_of)
-            try:
-                typing.run(self._lhs)
-                typing.run_right(rhs)
-            except _CONFUSED:
-                return None
-            return Template(typing)
+    def pinned(
+        self, pins: tuple[Condition, ...], ranks: Mapping[str, int], tries: int
+    ) -> Iterator[Found]:
+        """Yield instances at which some sizes have given values, from a few draws.
 
-        return self._draw(Decisions(typed), random.Random(f"guided {seed}"), sizes)
+        Other sizes are small, or sums, differences, products and quotients of the given ones.
+
+        Args:
+            pins: equations of a size and a whole number.
+            ranks: ranks of operands.
+            tries: number of draws.
+        """
+        related = _related([pin.args[1].args[0] for pin in pins])
+        given = (*(Expr("rank", (name,)) == rank for name, rank in ranks.items()), *pins)
+        rng = random.Random(" ".join(map(str, given)))
+        for found in islice(
+            self._draw(self._decided(given, related), rng, _PINNED, related), tries
+        ):
+            if found is not None and all(holds(pin, found, _unrelated) for pin in pins):
+                yield found
+
+    def _decided(
+        self, pins: tuple[Condition, ...], related: tuple[int, ...]
+    ) -> Decisions[Template]:
+        """Return the typings of the left side at which some sizes have given values."""
+        when = (*self._when, *pins)
+        marks = replace(self.marks, counts=related, drawn=())
+        hints = Hints(lhs=self._lhs, when=when, marks=marks, even=True)
+        hints.dtypes = self._dtypes
+        return Decisions(partial(self._attempted, hints, when, ()))
+
+    def _attempted(
+        self, hints: Hints, when: tuple[Condition, ...], rhs: tuple[Term, ...], chooser: Chooser
+    ) -> Template | None:
+        """Return the typing by some decisions; ``None`` where numbers fit no scheme."""
+        typing = Typing(when, hints, chooser, scheme_of)
+        try:
+            typing.run(self._lhs)
+            typing.run_right(rhs)
+        except _CONFUSED:
+            return None
+        return Template(typing)
 
     def _draw(
-        self, decisions: Decisions[Template], rng: random.Random, sizes: Sizes
+        self,
+        decisions: Decisions[Template],
+        rng: random.Random,
+        sizes: Sizes,
+        beside: tuple[int, ...] = (),
     ) -> Iterator[Found | None]:
         drawing = Drawing(decisions, rng)
         uniform = rng.random
@@ -299,8 +349,8 @@ class LeftSide:
                 yield None
                 continue
             for _ in range(_ASSIGNMENTS):
-                values = _small(template, sizes, uniform)
-                most = _MOST_ELEMENTS
+                values = _small(template, sizes, uniform, beside)
+                most = _MOST_PINNED if beside else _MOST_ELEMENTS
                 if sizes.long and values:
                     most = max(most, _TIMES * self._lengthen(values, template, sizes, uniform))
                 found = self._accepted(template.at(values), most)
@@ -338,13 +388,32 @@ def _retyped(bindings: Bindings, dtype: str, to: str) -> Bindings:
     return Bindings(types, {n: to if v == dtype else v for n, v in bindings.attrs.items()})
 
 
-def _small(template: Template, sizes: Sizes, uniform: Callable[[], float]) -> list[int]:
-    """Draw extents from a pool of one to three sizes; where there are many axes, few are long."""
+def _related(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return sizes that others may have to be where these are given."""
+    found = {*sizes}
+    for a, b in permutations(sizes, 2):
+        found |= {a + b, a - b, a * b, a // b if b else a}
+    return tuple(sorted(size for size in found if 1 <= size <= _MOST_RELATED))
+
+
+def _small(
+    template: Template,
+    sizes: Sizes,
+    uniform: Callable[[], float],
+    beside: tuple[int, ...] = (),
+) -> list[int]:
+    """Draw extents from a pool of one to three sizes; where there are many axes, few are long.
+
+    Some are among the sizes ``beside``, if there are any.
+    """
     if sizes.high:
         return [_FEW[int(uniform() * len(_FEW))] if low >= 0 else low for low in template.lows]
     most = sizes.most if uniform() < 0.6 else sizes.some
     count = int(uniform() * 3) + 1
     pool = [int(uniform() * (most + 1)) for _ in range(count)]
+    if beside:
+        pool += [beside[int(uniform() * len(beside))] for _ in range(count)]
+        count = len(pool)
     return [
         low if low < 0 and uniform() < _NEGATIVE else pool[int(uniform() * count)]
         for low in template.lows

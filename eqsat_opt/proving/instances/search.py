@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from eqsat_opt.ir.values.types import FLOATS
+from eqsat_opt.proving.instances.courses import courses
 from eqsat_opt.proving.instances.left_side import Found, LeftSide, Sizes, left_side
 from eqsat_opt.proving.typing.closure import closure
 from eqsat_opt.rules.bindings import Bindings, fits
@@ -77,6 +78,17 @@ _OF_EACH_TYPE = 3
 """Fewest instances of each element type that the rule is open to."""
 _MORE_TYPES = 400
 """Most draws to find instances of element types that are rare."""
+_FEWEST_COURSES = 12
+"""Least number of courses of a group of sizes that are looked for, those at the fewest sizes first.
+
+A quarter of the limit applies where that is more.
+"""
+_PIN_TRIES = 12
+"""Number of draws for a proposal of sizes."""
+_RANKINGS = 2
+"""Number of combinations of ranks, the commonest, at which sizes are given."""
+_OF_EACH_COURSE = 3
+"""Fewest instances of each course: what a course changes may not show at extents of 1."""
 _SMALL_SIZES = Sizes(2, 3)
 """Extents of smaller counterexamples."""
 
@@ -148,7 +160,7 @@ class _Search:
     """
 
     def __init__(self, rule: Rule, side: LeftSide, seed: int, sizes: Sizes) -> None:
-        self._rule = rule
+        self.rule = rule
         self._drawn = side.drawn(seed, sizes)
         self._special = {
             one: side.drawn(seed, one) for one in (_LONG_SIZES, _LARGE_SIZES, _HIGH_SIZES)
@@ -166,7 +178,7 @@ class _Search:
         if found.origin.key in self._seen:
             return False
         self._seen.add(found.origin.key)
-        types = fits(self._rule.rhs, (), found)
+        types = fits(self.rule.rhs, (), found)
         self.typed += types
         self.guarded += not types
         return types
@@ -226,6 +238,29 @@ def _missing(search: _Search, kept: Sequence[Found], dtypes: Sequence[str]) -> I
             wanted -= {dtype for dtype in of if met[dtype] >= _OF_EACH_TYPE}
         if not wanted:
             return
+
+
+def _meeting(search: _Search, side: LeftSide, kept: Sequence[Found], most: int) -> Iterator[Found]:
+    """Yield instances of courses of the rule's sizes that few instances take yet."""
+    ranks = Counter(_ranks(found) for found in kept)
+    usual = [dict(one) for one, _ in ranks.most_common(_RANKINGS)]
+    for group in courses(search.rule):
+        taken = Counter(key for found in kept for key in group.of(found))
+        rare = [wanted for wanted in group.wanted if taken[wanted.key] < _OF_EACH_COURSE]
+        for wanted in rare[:most]:
+            for pins, named in product(wanted.pins, usual):
+                missing = _OF_EACH_COURSE - taken[wanted.key]
+                if missing <= 0:
+                    break
+                free = {n: rank for n, rank in named.items() if n not in group.ranked}
+                drawn = side.pinned(pins, free, _PIN_TRIES)
+                for one in islice(filter(search.add, drawn), missing):
+                    yield one
+                    taken.update(group.of(one))
+
+
+def _ranks(found: Found) -> tuple[tuple[str, int], ...]:
+    return tuple((name, type_.rank) for name, type_ in found.types.items())
 
 
 def varied(points: Sequence[Found], count: int) -> list[Found]:
@@ -293,6 +328,7 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
         kept += [*_special(search, _LARGE_SIZES, long)]
         kept += [*_special(search, _HIGH_SIZES, round(_HIGH_SHARE * limit))]
         kept += [*_missing(search, kept, side.dtypes)]
+        kept += [*_meeting(search, side, kept, max(_FEWEST_COURSES, limit // 4))]
     points = tuple(sorted(kept, key=_size))
     largest = max((d for b in points for t in b.static_types.values() for d in t.shape), default=0)
     return Instances(points, search.guarded, complete, largest)

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 
 from eqsat_opt.ir.ops import Array
+from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.values.types import FLOATS
 from eqsat_opt.proving.numbers.draws import MOST_INDEX
 from eqsat_opt.proving.numbers.evaluation import Values
 from eqsat_opt.rules.bindings import Bindings
 
-__all__ = ["ORDINARY", "Designed", "designed_values"]
+__all__ = ["BEYOND", "ORDINARY", "Designed", "designed_values", "values_beyond"]
 
 ORDINARY = frozenset({"ordinary numbers", "gates of 0 and 1"})
 """Kinds of operands on which every class but the weakest promises a result."""
+BEYOND = "operands at which functions leave the range"
+"""The kind of operands at which an exponential, a square or an inverse square has no value."""
+_PARTS = (0.52, 0.999, 1.02, 2.1)
+"""Multiples of the number at which a function leaves the range; its operand may be scaled."""
+_ROOTS = (2, 3, 4)
+"""Powers that leave the range at roots of its ends."""
 _MIXTURES = 5
 _OF_SIZES = 2
 """Number of draws with numbers of several sizes: there are many sizes, and each number has one."""
@@ -156,3 +164,67 @@ def designed_values(
             size = rng.choice(sizes, shapes[name]) * 10.0 ** rng.uniform(-3, 3, shapes[name])
             values[name] = np.copysign(size, values[name])
         yield designed("numbers of several sizes", values)
+
+
+def _ends(function: str, dtype: str) -> Iterator[float]:
+    """Yield the numbers, of either sign, at which a function of one element leaves the range.
+
+    A result leaves it that is infinite, or that is 0 although no result for smaller numbers is.
+    """
+    evaluate = FUNCTIONS[function].evaluate
+    info, attrs = np.finfo(dtype), {**FUNCTIONS[function].defaults}
+    for sign in (1.0, -1.0):
+
+        def inside(size: float, sign: float = sign) -> bool:
+            with np.errstate(all="ignore"):
+                value = evaluate(np.asarray([sign * size], dtype), attrs).astype(dtype)[0]
+            return bool(np.isfinite(value) and value != 0)
+
+        low, high = 1.0, float(info.max) ** 0.5
+        if not inside(low) or inside(high):
+            continue
+        while high > low * (1.0 + 1e-6):
+            middle = (low * high) ** 0.5
+            low, high = (middle, high) if inside(middle) else (low, middle)
+        yield sign * low
+
+
+@lru_cache(maxsize=64)
+def _beyond(functions: frozenset[str], dtype: str) -> tuple[float, ...]:
+    """Return numbers at which powers and some functions leave the range, or nearly do."""
+    info = np.finfo(dtype)
+    found = [2.0 * float(info.max) ** (1.0 / n) for n in _ROOTS]
+    found += [0.5 * float(info.smallest_subnormal) ** (1.0 / n) for n in _ROOTS]
+    # Open attributes and undefined places need no care: a function that has either has no end.
+    known = sorted(f for f in functions if f in FUNCTIONS and "vanishing" in FUNCTIONS[f].traits)
+    for function in known:
+        if FUNCTIONS[function].attrs.keys() <= FUNCTIONS[function].defaults.keys():
+            found += [part * end for end in _ends(function, dtype) for part in _PARTS]
+    return tuple(dict.fromkeys(found))
+
+
+def values_beyond(
+    bindings: Bindings, dtype: str, functions: frozenset[str], seed: int = 0
+) -> Iterator[Designed]:
+    """Yield operands at which powers and ``functions`` leave the range of ``dtype``.
+
+    One operand, or each, has such numbers in about half of its elements; in the others, and in
+    other operands, are ordinary numbers.
+    """
+    rng = np.random.default_rng(seed)
+    types = bindings.static_types
+    names = [name for name, type_ in types.items() if type_.dtype in FLOATS]
+    others = next(designed_values(bindings, dtype, seed)).values
+
+    def filled(name: str, number: float) -> Array:
+        shape = types[name].shape
+        values = np.where(rng.random(shape) < 0.6, number, rng.standard_normal(shape))
+        return np.asarray(values.astype(dtype))
+
+    for number in _beyond(functions, dtype):
+        for name in names:
+            yield Designed(BEYOND, {**others, name: filled(name, number)})
+        for second in (number, -number, 1.0 / number) if len(names) > 1 else ():
+            pair = [number, second]
+            filled_all = {name: filled(name, pair[i % 2]) for i, name in enumerate(names)}
+            yield Designed(BEYOND, {**others, **filled_all})

@@ -38,6 +38,10 @@ class Bounded:
         left: whether an intermediate result was too large for the element type, or a divisor was 0
             because it was too small for that type, or a root of minus infinity was taken.
         spread: whether an infinity went through a product, where other factors may make it NaN.
+        high, low: binary logarithms of the greatest and of the inverse of the least product of some
+            of the factors that a number was multiplied from; at least 0.
+        strained: whether such a product, here or in an operand, is too large or too small for the
+            element type.
     """
 
     value: Rows
@@ -47,12 +51,16 @@ class Bounded:
     largest: Rows
     left: npt.NDArray[np.bool_]
     spread: npt.NDArray[np.bool_]
+    high: Rows
+    low: Rows
+    strained: npt.NDArray[np.bool_]
 
     @property
     def parts(self) -> tuple[Array, ...]:
         """All attributes in order."""
         return (
-            self.value, self.error, self.terms, self.total, self.largest, self.left, self.spread
+            self.value, self.error, self.terms, self.total, self.largest, self.left, self.spread,
+            self.high, self.low, self.strained,
         )  # fmt: skip
 
     def map(self, function: Any) -> Bounded:
@@ -88,9 +96,12 @@ class Records:
 
     def _empty(self, capacity: int) -> Bounded:
         shape = capacity, self._draws
-        value, error, terms, total, largest = (np.empty(shape) for _ in range(5))
-        left, spread = np.empty(shape, bool), np.empty(shape, bool)
-        return Bounded(value, error, terms, total, largest=largest, left=left, spread=spread)
+        value, error, terms, total, largest, high, low = (np.empty(shape) for _ in range(7))
+        left, spread, strained = (np.empty(shape, bool) for _ in range(3))
+        return Bounded(
+            value, error, terms, total, largest=largest, left=left, spread=spread, high=high,
+            low=low, strained=strained,
+        )  # fmt: skip
 
     def _grow(self, count: int) -> None:
         """Make room for ``count`` records in all."""
@@ -115,6 +126,8 @@ class Records:
         size = np.abs(value)
         zero = np.zeros_like(value)
         never = zero.astype(bool)
+        with np.errstate(all="ignore"):
+            power = np.where(np.isfinite(value) & (size > 0), np.log2(size), 0.0)
         return Bounded(
             value=value,
             error=zero,
@@ -123,6 +136,9 @@ class Records:
             largest=size,
             left=never,
             spread=never,
+            high=np.maximum(power, 0.0),
+            low=np.maximum(-power, 0.0),
+            strained=never,
         )
 
     def rows(self, codes: Array) -> Bounded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -101,6 +102,10 @@ def _extent(value: Poly, extents: Mapping[Atom, Extent]) -> Extent:
     names = sorted(value.symbols())
     if value.constant is not None:
         return value.constant
+    # A multiple of one extent is kept as such, so that equations with it are solved.
+    if len(value.terms) == 1 and len(value.terms[0][0]) == len(names) == 1:
+        (_, factor), extent = value.terms[0], extents[names[0]]
+        return extent if factor == 1 else apply(operator.mul, int(factor), extent)
 
     def number(*sizes: int) -> int:
         return int(poly_value(value, dict(zip(names, sizes, strict=True))))

@@ -7,6 +7,7 @@ An equation that cannot be solved that way is kept, and the values must satisfy 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -58,6 +59,16 @@ def _occurs(unknown: Unknown, extent: Extent) -> bool:
     )
 
 
+def _multiple(extent: Extent) -> tuple[Unknown, int] | None:
+    """Return the unknown and the factor of a product with a number, if the extent is one."""
+    if not isinstance(extent, Derived) or extent.function is not operator.mul:
+        return None
+    parts = [resolve(arg) for arg in extent.args]
+    factors = [part for part in parts if isinstance(part, int)]
+    unknowns = [part for part in parts if isinstance(part, Unknown)]
+    return (unknowns[0], factors[0]) if len(factors) == len(unknowns) == 1 and factors[0] else None
+
+
 class Extents:
     """The unknowns of one typing and the equations between them."""
 
@@ -87,6 +98,14 @@ class Extents:
             return True
         if isinstance(a, int) and isinstance(b, int):
             return a == b
+        multiple = _multiple(a) or _multiple(b)
+        if multiple is not None:
+            part, factor = multiple
+            other = b if _multiple(a) else a
+            if isinstance(other, int):
+                return other % factor == 0 and self.unify(part, other // factor)
+            if (same := _multiple(other)) is not None and same[1] == factor:
+                return self.unify(part, same[0])
         # x = f(x), or two derived extents: nothing to solve for, so values are tested.
         self.equations.append((a, b))
         return True

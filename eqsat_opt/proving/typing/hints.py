@@ -33,6 +33,7 @@ class Hints:
         marks: numbers to try attributes at.
         high: whether ranks are to be higher than usual, where they are open.
         large: whether sizes, strides and the like are to be beside and beyond the marks.
+        even: whether these are as likely there as at usual numbers.
         demanded: element types of truth values and indices, by variable.
     """
 
@@ -43,10 +44,12 @@ class Hints:
         marks: Landmarks | None = None,
         high: bool = False,
         large: bool = False,
+        even: bool = False,
     ) -> None:
         self.marks = marks or Landmarks()
         self.high = high
         self.large = large
+        self.even = even
         self._leader: dict[str, str] = {}
         self._fixed: dict[str, int] = {}
         self._least: dict[str, int] = {}

@@ -18,7 +18,7 @@ from eqsat_opt.ir.ops import get_op
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Condition, Expr, applied, parts
 
-__all__ = ["FARTHEST", "Landmarks", "landmarks"]
+__all__ = ["ARITHMETIC", "FARTHEST", "Landmarks", "expressions", "landmarks", "leaves_of"]
 
 FARTHEST = 20_000
 """Largest extent that is tried; all other extents beside it are small."""
@@ -38,7 +38,8 @@ _GRAIN = 64
 _LARGEST_REAL = 1e6
 _HIGHEST = 16
 """Highest rank that is tried."""
-_ARITHMETIC = frozenset({"+", "-", "*", "//", "/", "sqrt", "real"})
+ARITHMETIC = frozenset({"+", "-", "*", "//", "/", "sqrt", "real"})
+"""Kinds of expressions that compute a number from others."""
 _LEAVES = frozenset({"attr", "dim", "rank", "item"})
 _REAL = frozenset({"float", "near", "far", "==", "!=", "<", "<="})
 
@@ -67,7 +68,7 @@ class Landmarks:
         return tuple(value for value in self.reals if value > 0)
 
 
-def _expressions(rule: Rule) -> Iterator[tuple[str, str, Expr]]:
+def expressions(rule: Rule) -> Iterator[tuple[str, str, Expr]]:
     """Yield every expression of a rule, with its attribute and kind.
 
     An expression of a condition has an empty attribute, and the kind of the condition.
@@ -88,7 +89,7 @@ def _difference(condition: Condition) -> Expr:
 
 def _nodes(expression: Expr) -> Iterator[Expr]:
     """Yield the expression and all below it, except the indices of extents and list elements."""
-    for arg in expression.args if expression.kind in _ARITHMETIC else ():
+    for arg in expression.args if expression.kind in ARITHMETIC else ():
         yield from _nodes(arg)
     yield expression
 
@@ -125,8 +126,13 @@ def _beside(numbers: Iterable[int]) -> set[int]:
 _Leaf = str
 
 
+def leaves_of(expression: Expr) -> Iterator[Expr]:
+    """Yield the sizes, ranks and attributes that an expression computes with."""
+    return (node for node in _nodes(expression) if node.kind in _LEAVES)
+
+
 def _leaves(expression: Expr) -> set[_Leaf]:
-    return {str(node) for node in _nodes(expression) if node.kind in _LEAVES}
+    return set(map(str, leaves_of(expression)))
 
 
 def _course(expression: Expr, values: Mapping[_Leaf, int], signs: list[int]) -> float:
@@ -138,7 +144,7 @@ def _course(expression: Expr, values: Mapping[_Leaf, int], signs: list[int]) -> 
     if expression.kind == "literal":
         value = expression.args[0]
         return value if isinstance(value, int | float) else 0
-    if expression.kind not in _ARITHMETIC:
+    if expression.kind not in ARITHMETIC:
         return values[str(expression)]
     operands = [_course(arg, values, signs) for arg in expression.args]
     match expression.kind:
@@ -201,7 +207,7 @@ def _bends(expression: Expr, dense: int) -> Iterator[int]:
 
 def _bent(expression: Expr) -> bool:
     """Return whether an expression may change its course elsewhere than beside its literals."""
-    nodes = [node for node in _nodes(expression) if node.kind in _ARITHMETIC]
+    nodes = [node for node in _nodes(expression) if node.kind in ARITHMETIC]
     return len(nodes) > 1 or any(node.kind == "//" for node in nodes)
 
 
@@ -243,7 +249,7 @@ def landmarks(rule: Rule) -> Landmarks:
     reals: list[float] = []
     bent: list[tuple[str, Expr]] = []
     inverted = False
-    for key, kind, expression in _expressions(rule):
+    for key, kind, expression in expressions(rule):
         if key in _BARE and expression.kind == "literal":
             continue
         numbers = list(_numbers(expression))

@@ -135,6 +135,8 @@ class Typing:
             rank = self.choose(ranks, core=min(core, len(ranks)))
             shape = tuple(self.extents.new() for _ in range(rank))
         self.shapes[name] = shape
+        if self.hints.even:
+            self.settle()  # given sizes decide attributes of the operators on the way
         return shape
 
     def any_shape(self, name: str) -> Shape:
@@ -154,7 +156,7 @@ class Typing:
 
     def broadcast(self, a: Shape, b: Shape) -> Shape:
         """Broadcast two shapes as ONNX does; which side stretches is a decision per axis."""
-        self._settle()
+        self.settle()
         result: list[Extent] = []
         for axis in range(1, max(len(a), len(b)) + 1):
             if axis > len(a) or axis > len(b):
@@ -290,13 +292,13 @@ class Typing:
                 self._term(root)
         except Open as error:
             raise IllTyped("the left side does not determine an attribute") from error
-        self._settle()
+        self.settle()
         self.require(not self._pending)
         for condition in self._when:
             if condition.kind in _ORDER:
                 self._ordered(condition)
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Make every equation hold whose variables are all known."""
         if self._pending:
             known = self.shapes.keys() | self.attrs.keys()

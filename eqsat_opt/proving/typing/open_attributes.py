@@ -16,6 +16,7 @@ __all__ = [
     "SIGNED",
     "attribute",
     "axis_of",
+    "count_of",
     "extents_of",
     "multiple",
     "numbers",
@@ -64,18 +65,20 @@ def _like(t: Typing, options: Sequence[Any], core: int) -> Any:
         more = marks.reals if min(options) <= 0 else marks.positive
         return t.choose((*options, *more), core=core or len(options))
     if all(type(option) is int for option in options) and max(options) > 1:
-        return _count(t, options, core)
+        return count_of(t, options, core)
     return t.choose(options, core=core)
 
 
-def _count(t: Typing, options: Sequence[int], core: int = 0) -> int:
-    """Choose one of ``options``, or sometimes a number beyond them or beside one of the rule."""
+def count_of(t: Typing, options: Sequence[int], core: int = 0) -> int:
+    """Choose one of some counts, or sometimes one beyond them or beside a number of the rule."""
     marks = t.hints.marks
     more = tuple(n for n in (*marks.counts, *marks.drawn) if n not in options)
     if not more:
         return t.choose(options, core=core)
     if t.hints.large:
         return t.choose(more)
+    if t.hints.even:
+        return t.choose((*dict.fromkeys(options), *more))
     value = t.choose((*options, *options, None), core=core or len(options))
     return t.choose(more) if value is None else value
 
@@ -114,7 +117,7 @@ def numbers(
         if value is None:
             value = t.choose((*usual, None), core=len(usual))
             if value is None:
-                value = tuple(_count(t, each) for _ in range(count))
+                value = tuple(count_of(t, each) for _ in range(count))
             t.bind(pattern, value)
         return value
     values = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.proving.typing.derived_schemes import derived
-from eqsat_opt.proving.typing.extents import Shape
+from eqsat_opt.proving.typing.extents import Shape, resolve
 from eqsat_opt.proving.typing.most_general import Fresh, Known, Scheme, Typing
 from eqsat_opt.proving.typing.movement_schemes import MOVEMENT
 from eqsat_opt.proving.typing.open_attributes import (
@@ -17,6 +17,7 @@ from eqsat_opt.proving.typing.open_attributes import (
     SIGNED,
     attribute,
     axis_of,
+    count_of,
     multiple,
 )
 from eqsat_opt.proving.typing.window_schemes import WINDOWS, pool
@@ -145,7 +146,12 @@ def _attention(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[
         t.equal(q[axis], one[axis])
     t.equal(q[3], k[3])
     t.equal(k[1:3], v[1:3])
-    multiple(t, q[1], t.choose((1, 2), core=2), k[1])
+    t.settle()
+    heads, keys = resolve(q[1]), resolve(k[1])
+    if isinstance(heads, int) and isinstance(keys, int):
+        t.require(keys > 0 and heads % keys == 0)
+    else:
+        multiple(t, heads, count_of(t, (1, 2, 3), core=2), keys)
     shapes = [q, k, v]
     for mask in operands[3:]:
         logits = (*q[:3], k[2])

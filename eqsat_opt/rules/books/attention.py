@@ -59,7 +59,7 @@ def softmax_of_shift(x: Tensor, i: Int, s: Float) -> Sides:
 def exponential_less_logarithm(x: Tensor, u: Tensor, i: Int, c: Float) -> Sides:
     """exp(x - log s) = exp(x)/s, where s is a mean of exponentials and so positive."""
     s = _sum(u, i)
-    return ops.Exp(x + times(ops.Log(s), c)), ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0)
+    return ops.Exp(x + times(ops.Log(s), c)), ops.Exp(x) * ops.Reciprocal(s), c == -1.0
 
 
 @_law("exponential-less-scaled-logarithm")
@@ -67,7 +67,7 @@ def exponential_less_scaled_logarithm(x: Tensor, u: Tensor, i: Int, a: Float, c:
     """exp(x - log(a * s)) = exp(x)/(a * s), where s is a mean of exponentials and a > 0."""
     s = times(_sum(u, i), a)
     left = ops.Exp(x + times(ops.Log(s), c))
-    return left, ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0), a > 0.0
+    return left, ops.Exp(x) * ops.Reciprocal(s), c == -1.0, a > 0.0
 
 
 # Transposes ---------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Wrong rules, as a user might write them: each with the place where it shows.
 
-Most are natural mistakes, in a module for each kind; what :mod:`tests.gate.grammar` makes is added
-to them. Every module is a rulebook, so that `eqsat-opt rules import` may be tried on it.
+Most are natural mistakes, in a module for each kind; what :mod:`tests.gate.grammar`,
+:mod:`tests.gate.coincidences` and :mod:`tests.gate.ranges` make is added to them. Every
+module is a rulebook, so that `eqsat-opt rules import` may be tried on it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import importlib
 import pkgutil
 
 from tests.gate.cases import Case, cases_of
+from tests.gate.coincidences import of_coincidences
 from tests.gate.grammar import generated
+from tests.gate.ranges import of_ranges, of_tolerances
 
 __all__ = ["all_cases", "natural"]
 
@@ -23,5 +26,5 @@ def natural() -> list[Case]:
 
 
 def all_cases() -> list[Case]:
-    """The natural ones, then those of the grammar."""
-    return [*natural(), *generated()]
+    """The natural ones, then those of the grammars."""
+    return [*natural(), *generated(), *of_coincidences(), *of_ranges(), *of_tolerances()]
