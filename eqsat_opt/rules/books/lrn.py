@@ -49,7 +49,7 @@ def _banded(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
     return ops.Conv(x * x, weight, **attrs) + bias
 
 
-@rule("lrn/three-quarters-banded", numerics=Numerics.FINITE)
+@rule("lrn/three-quarters-banded", numerics=Numerics.REFACTOR)
 def three_quarters_banded(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
     """LRN with exponent 3/4 becomes a 1 x 1 convolution and two roots, fast on large planes.
 
@@ -84,7 +84,7 @@ def power(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
     )
 
 
-@rule("lrn/power-banded", numerics=Numerics.FINITE)
+@rule("lrn/power-banded", numerics=Numerics.REFACTOR)
 def power_banded(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
     """LRN with any exponent becomes a 1 x 1 convolution and a power, fast on large planes.
 
