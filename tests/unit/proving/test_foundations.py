@@ -56,7 +56,7 @@ BOOK = {one.name: one for rules in families().values() for one in rules}
 OPS_MODULES = "eqsat_opt.ir.ops."
 VERIFY = "eqsat_opt.proving."
 MANIFEST = PACKAGE / "rules" / "books" / "sources.json"
-OTHERS = {"admission", "certificates", "describe", "rule_sets", "selection", "taso"}
+OTHERS = {"admission", "certificates", "describe", "evidence", "rule_sets", "selection", "taso"}
 """What asks for verdicts, keeps and shows them, and makes none."""
 
 

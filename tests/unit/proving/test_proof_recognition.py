@@ -642,7 +642,7 @@ NEEDED = [
     ("activation/hard-swish", "lo ≈"), ("activation/hard-swish", "hi ≈"),
     ("normalisation/center", "≈"), ("normalisation/variance-of-squares", "≈"),
     ("normalisation/difference-with-mean", "≈"),
-    ("attention/exponential-less-logarithm", "≈"),
+    ("attention/exponential-less-logarithm", "=="),
     ("attention/exponential-less-scaled-logarithm", "0.0 < a"),
 ]  # fmt: skip
 
