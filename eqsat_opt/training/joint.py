@@ -44,6 +44,14 @@ step, as JSON.
 RATE, STEP, LOSS = "learning_rate", "step", "loss"
 
 
+_MOST_NAMES = 12
+"""Most parameters that a message lists."""
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
 @dataclass(frozen=True)
 class TrainingOptions:
     """Options: the parameters to train, and how.
@@ -95,12 +103,12 @@ class TrainingGraph:
 
     def __str__(self) -> str:
         data = [v.name or "" for v in self.model.graph.inputs if v.name not in self.updates]
+        outputs = [v.name or "" for v in self.model.graph.outputs]
         lines = [
             f"{self.nodes} nodes, {len(self.parameters)} parameters, {len(self.zeros)} inputs that "
             "begin with zeros",
-            f"in each step: {', '.join(data)}",
-            f"outputs: {', '.join(v.name or '' for v in self.model.graph.outputs[:3])}"
-            + (", …" if len(self.model.graph.outputs) > 3 else ""),
+            f"in each step: {_listed(data, 8)}",
+            f"outputs: {_listed(outputs, 3)}",
         ]
         lines += [f"mask {one.input}: keeps {1 - one.ratio:g} of {one.node}" for one in self.masks]
         return "\n".join(lines)
@@ -189,7 +197,12 @@ def _parameters(graph: Graph, stored: frozenset[str], options: TrainingOptions) 
     ]
     for pattern in (*options.train, *options.freeze):
         if not any(fnmatchcase(name, pattern) for name in found):
-            raise OptionError(f"no parameter matches {pattern!r}; {or_nearest(pattern, found)}")
+            hint = (
+                or_nearest(pattern, found)
+                if len(found) <= _MOST_NAMES
+                else f"the model has {_listed(found, _MOST_NAMES)} ({len(found)} in all)"
+            )
+            raise OptionError(f"no parameter matches {pattern!r}; {hint}")
     chosen = tuple(
         name
         for name in found
