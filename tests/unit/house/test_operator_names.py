@@ -95,6 +95,15 @@ HELD: dict[str, dict[str, str]] = {
             "Cast Clip Concat Expand Pad Reshape Slice Transpose",
         "ir/passes/simplification/simplify.py": "Where",
     },
+    "knows at which operands these operators are finite, and the signs of their results": {
+        "ir/passes/finiteness.py":
+            "Abs Add ArgMax ArgMin AveragePool Cast Clamp Clip Concat CumSum Div Equal Exp Fill "
+            "GRU GatherND GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual HardSigmoid "
+            "IsNaN LRN LSTM Less LessOrEqual MaskedAttention Max MaxPool Min Mod Mul Pad Pow RNN "
+            "Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu Resize "
+            "Rsqrt Scalar Scale ScatterElements ScatterND Shift Sigmoid Softmax Softplus Sqrt "
+            "Square ThresholdedRelu TopK Where",
+    },
     "finds the steps of recurrent layers, and writes the layers": {
         "ir/passes/recurrences/affine_forms.py": "Add Concat Gather MatMul Reshape Slice",
         "ir/passes/recurrences/cells.py": "Add GRU LSTM Mul Sigmoid Sub Tanh",
