@@ -23,7 +23,7 @@ __all__ = ["Emission", "write_contents", "write_evidence"]
 
 @dataclass(frozen=True)
 class Emission:
-    """Where and what to write of each proof.
+    """Evidence to write of each proof, and its folder.
 
     Attributes:
         folder: an existing folder.

@@ -14,8 +14,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat_opt
+from eqsat_opt import api
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.pipeline.options import Options, chosen_options
+from eqsat_opt.racing.race import race
+from eqsat_opt.racing.race_result import RaceResult
 
 LIMIT_S = 600
 """A child that hangs is killed after this; one that works needs a few seconds."""
@@ -140,9 +143,18 @@ def test_explain_takes_the_keywords_of_optimize(model: onnx.ModelProto) -> None:
         eqsat_opt.explain(model, thread=1)
 
 
-def test_bench_takes_the_keywords_of_optimize(model: onnx.ModelProto) -> None:
-    race, found = eqsat_opt.bench(model, model, threads=1, budget=0.5, shapes={"N": 3}, check=1)
-    assert race.clock == "cpu"
+def test_bench_takes_the_keywords_of_optimize(
+    model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms: dict[str, Any] = {}
+
+    def held(entrants: Any, original: str, feeds: Any, **given: Any) -> RaceResult:
+        terms.update(given, rows=[len(array) for array in feeds.values()])
+        return race(entrants, original, feeds, **given)
+
+    monkeypatch.setattr(api, "race", held)
+    _, found = eqsat_opt.bench(model, model, threads=1, budget=0.5, shapes={"N": 3}, check=1)
+    assert (terms["threads"], terms["time_limit_s"], terms["rows"]) == (1, 0.25, [3])
     assert [one.why for one in found] == [""]
     with pytest.raises(OptionError, match="unknown option 'speed'"):
         eqsat_opt.bench(model, model, speed="high")

@@ -19,6 +19,7 @@ from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.cost.roofline import Roofline
 from eqsat_opt.errors import OptionError
 from eqsat_opt.lab import zoo
+from eqsat_opt.pipeline.page import page as making
 from eqsat_opt.pipeline.page.page import page_text, require_pages
 from eqsat_opt.pipeline.report.explanation import Explanation
 from eqsat_opt.pipeline.run import Result
@@ -145,6 +146,7 @@ def test_the_commands_write_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(making, "_MISSES_S", 600.0)  # a busy machine finds none in a second
     page, model = tmp_path / "page.html", tmp_path / "out.onnx"
     quiet = ["--no-measure", "--store", "", "-q", "--html", str(page)]
     line = ["optimize", "zoo:linear_attention@tiny", "--no-race", "-o", str(model), *quiet]
