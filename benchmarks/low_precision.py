@@ -35,7 +35,7 @@ from rich.table import Table
 
 from eqsat_opt.api import resolve
 from eqsat_opt.approximation.errors import shift_of
-from eqsat_opt.approximation.search import Expected, expected_of, fastest_within
+from eqsat_opt.approximation.search import Expected, SearchTask, expected_of, fastest_within
 from eqsat_opt.approximation.survey import Survey, survey_of
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.ir.onnx.exporter import model_proto
@@ -191,11 +191,12 @@ def _subject(name: str, calibration: str, threads: int, budget_s: float) -> Iter
 def _best(subject: _Subject, bound: float) -> tuple[onnx_ir.Model, int] | None:
     if not subject.survey.kernels:
         return None
-    found = fastest_within(
-        bound, subject.model, subject.survey, subject.correcting, held_back=subject.held_back,
+    task = SearchTask(
+        subject.model, subject.survey, subject.correcting, held_back=subject.held_back,
         staging=subject.staging, options=subject.options, deadline=Deadline.never(),
         progress=lambda _: None,
     )  # fmt: skip
+    found = fastest_within(bound, task)
     return None if found is None else (found.model, len(found.selection.chosen))
 
 

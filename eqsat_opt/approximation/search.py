@@ -23,7 +23,14 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
 from eqsat_opt.runtime.staging import Staging
 
-__all__ = ["Approximation", "Expected", "expected_of", "fastest_of_quality", "fastest_within"]
+__all__ = [
+    "Approximation",
+    "Expected",
+    "SearchTask",
+    "expected_of",
+    "fastest_of_quality",
+    "fastest_within",
+]
 
 _ROUNDS = 8
 """Most candidates that are measured."""
@@ -46,6 +53,9 @@ which follow it alone go back and forth between two candidates."""
 
 _STEP = 16.0
 """Factor between squared errors that are tried, until one of them is good enough."""
+
+_ENDLESS = 1.0
+"""Squared error, as a share of the squared maximum, of a choice for which none is predicted."""
 
 _CLOSE = 1.4
 """Ratio of a refused squared error to an accepted one that is close enough to end the search."""
@@ -87,6 +97,58 @@ class Approximation:
     quality: float | None = None
 
 
+@dataclass(frozen=True)
+class SearchTask:
+    """A model in floats, and what a search for one in low precision needs.
+
+    Attributes:
+        model: the model in floats.
+        survey: the survey of that model, with one site at least.
+        correcting: data on which candidates are measured.
+        held_back: data that only accept or refuse a candidate.
+        staging: stages models for sessions.
+        options: options of the sessions.
+        deadline: time after which no further candidate is measured.
+        progress: called with what is done.
+        seed: seed of the search.
+    """
+
+    model: onnx_ir.Model
+    survey: Survey
+    correcting: Expected
+    held_back: Expected
+    staging: Staging
+    options: OrtOptions
+    deadline: Deadline
+    progress: Callable[[str], None]
+    seed: int = 0
+
+    def selection(self, limits: Sequence[float]) -> Selection:
+        """Choose within limits on the squared error of each output.
+
+        Raises:
+            ExtractionError: no solution was found in time.
+        """
+        return select_within(
+            self.survey.kernels,
+            self.survey.needed,
+            limits,
+            time_limit_s=min(_PROOF_S, self.deadline.left_s),
+            seed=self.seed,
+        )
+
+    def candidate(self, selection: Selection, number: int) -> tuple[onnx_ir.Model, Runner]:
+        """Return the model of a choice, and a session of it.
+
+        Raises:
+            RuntimeFailed: onnxruntime refuses it.
+        """
+        count = f"{len(selection.chosen)} of {self.survey.n_sites} operators"
+        self.progress(f"candidate {number}: {count}")
+        made = self.survey.applied(self.model, selection.chosen)
+        return made, OrtSession(self.staging.of(made), self.options)
+
+
 def expected_of(original: ModelSource, feeds: Sequence[Feeds], options: OrtOptions) -> Expected:
     """Run the original.
 
@@ -97,57 +159,29 @@ def expected_of(original: ModelSource, feeds: Sequence[Feeds], options: OrtOptio
     return Expected(tuple(feeds), tuple(session.run(one) for one in feeds))
 
 
-def fastest_within(
-    bound: float,
-    model: onnx_ir.Model,
-    survey: Survey,
-    correcting: Expected,
-    held_back: Expected,
-    staging: Staging,
-    options: OrtOptions,
-    deadline: Deadline,
-    progress: Callable[[str], None],
-    seed: int = 0,
-) -> Approximation | None:
+def fastest_within(bound: float, task: SearchTask) -> Approximation | None:
     """Return the fastest model, as predicted, that keeps a bound; ``None`` if none was found.
 
     Args:
         bound: largest difference of an output from the original's, as a share of its maximum.
-        model: the model in floats.
-        survey: the survey of that model, with one site at least.
-        correcting: data on which candidates are measured.
-        held_back: data that only accept or refuse a candidate.
-        staging: stages models for sessions.
-        options: options of the sessions.
-        deadline: time after which no further candidate is measured.
-        progress: called with what is done.
-        seed: seed of the search.
+        task: the model, and what it is searched with.
     """
-    target, margin, corrections = bound, 1.0, list(survey.crests)
+    target, margin, corrections = bound, 1.0, list(task.survey.crests)
     tried: set[tuple[tuple[str, str], ...]] = set()
     accepted: list[Approximation] = []
     for number in range(_ROUNDS):
-        if deadline.expired or not target:
+        if task.deadline.expired or not target:
             break
-        limits = [(margin * target) ** 2 / one for one in corrections]
-        selection = select_within(
-            survey.kernels,
-            survey.needed,
-            limits,
-            time_limit_s=min(_PROOF_S, deadline.left_s),
-            seed=seed,
-        )
+        selection = task.selection([(margin * target) ** 2 / one for one in corrections])
         key = tuple(sorted(selection.chosen.items()))
         if not (key or tried):  # predictions may be too large, so something is measured
             corrections = [one / _LOOSENED for one in corrections]
             continue
         if not key or key in tried or any(_is_no_faster(selection, one) for one in accepted):
             break
-        progress(f"candidate {number + 1}: {len(key)} of {survey.n_sites} operators")
-        candidate = survey.applied(model, selection.chosen)
         try:
-            session = OrtSession(staging.of(candidate), options)
-            shifts = _worst(session, correcting)
+            candidate, session = task.candidate(selection, number + 1)
+            shifts = _worst(session, task.correcting)
         except RuntimeFailed:
             break
         error = max((one.largest for one in shifts), default=0.0)
@@ -156,7 +190,7 @@ def fastest_within(
         if error > target:
             margin *= _MARGIN
             continue
-        final = max((one.largest for one in _worst(session, held_back)), default=0.0)
+        final = max((one.largest for one in _worst(session, task.held_back)), default=0.0)
         if final > bound:
             target *= min(_TIGHTER, bound / final) if math.isfinite(final) else _TIGHTER / 2
             continue
@@ -166,18 +200,7 @@ def fastest_within(
     return min(accepted, key=lambda one: one.selection.time_us, default=None)
 
 
-def fastest_of_quality(
-    quality: Quality,
-    model: onnx_ir.Model,
-    survey: Survey,
-    correcting: Expected,
-    held_back: Expected,
-    staging: Staging,
-    options: OrtOptions,
-    deadline: Deadline,
-    progress: Callable[[str], None],
-    seed: int = 0,
-) -> Approximation | None:
+def fastest_of_quality(quality: Quality, task: SearchTask) -> Approximation | None:
     """Return the fastest model, as predicted, of a quality; ``None`` if none was found.
 
     Squared errors of outputs are limited all the same. Their limit is what the search is for: the
@@ -185,15 +208,7 @@ def fastest_of_quality(
 
     Args:
         quality: the measure, and its least value on both data.
-        model: the model in floats.
-        survey: the survey of that model, with one site at least.
-        correcting: data on which candidates are measured.
-        held_back: data that only accept or refuse a candidate.
-        staging: stages models for sessions.
-        options: options of the sessions.
-        deadline: time after which no further candidate is measured.
-        progress: called with what is done.
-        seed: seed of the search.
+        task: the model, and what it is searched with.
 
     Raises:
         OptionError: the measure does not fit the outputs.
@@ -202,40 +217,39 @@ def fastest_of_quality(
     verdicts: dict[tuple[tuple[str, str], ...], bool] = {(): True}
     accepted: list[Approximation] = []
     for number in range(_ROUNDS):
-        if deadline.expired or bad <= _CLOSE * good:
+        if task.deadline.expired or bad <= _CLOSE * good:
             break
         limit = bad if bad == math.inf else math.sqrt(good * bad) if good else bad / _STEP
-        selection = select_within(
-            survey.kernels,
-            survey.needed,
-            [limit] * len(survey.crests),
-            time_limit_s=min(_PROOF_S, deadline.left_s),
-            seed=seed,
-        )
+        selection = task.selection([limit] * len(task.survey.crests))
         key = tuple(sorted(selection.chosen.items()))
         if key not in verdicts:
-            progress(f"candidate {number + 1}: {len(key)} of {survey.n_sites} operators")
-            candidate = survey.applied(model, selection.chosen)
-            try:
-                session = OrtSession(staging.of(candidate), options)
-                values = [_quality(quality, session, one) for one in (correcting, held_back)]
-                error = max((one.largest for one in _worst(session, held_back)), default=0.0)
-            except RuntimeFailed:
-                break
-            verdicts[key] = min(values) >= quality.least
-            if verdicts[key]:
-                found = Approximation(
-                    candidate, selection, error, measured=number + 1, quality=values[1]
-                )
+            found = _of_quality(quality, task, selection, number + 1)
+            verdicts[key] = found is not None
+            if found is not None:
                 accepted.append(found)
-        reached = max(selection.squares, default=0.0)
         if not verdicts[key]:
-            bad = min(limit, reached) if reached else limit
+            reached = max(selection.squares, default=0.0)
+            bad = min(limit, reached if 0 < reached < math.inf else _ENDLESS)
         elif limit == math.inf:
             break
         else:
             good = limit
     return min(accepted, key=lambda one: one.selection.time_us, default=None)
+
+
+def _of_quality(
+    quality: Quality, task: SearchTask, selection: Selection, number: int
+) -> Approximation | None:
+    """Return the model of a choice if it runs and its quality suffices on all data."""
+    try:
+        candidate, session = task.candidate(selection, number)
+        values = [_quality(quality, session, one) for one in (task.correcting, task.held_back)]
+        error = max((one.largest for one in _worst(session, task.held_back)), default=0.0)
+    except RuntimeFailed:
+        return None
+    if min(values) < quality.least:
+        return None
+    return Approximation(candidate, selection, error, measured=number, quality=values[1])
 
 
 def _quality(quality: Quality, session: Runner, expected: Expected) -> float:

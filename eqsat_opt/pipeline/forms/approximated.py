@@ -19,6 +19,7 @@ from eqsat_opt.approximation.drafts import CONTRIB
 from eqsat_opt.approximation.search import (
     Approximation,
     Expected,
+    SearchTask,
     expected_of,
     fastest_of_quality,
     fastest_within,
@@ -189,11 +190,7 @@ def _within(
         return _Made(_nothing(request, _no_offer(survey), n_sites=survey.n_sites))
     held_back = expected_of(staging.original, sets.held_back, request.session)
     quality = request.quality
-    found = (
-        partial(fastest_within, request.max_error)
-        if quality is None
-        else partial(fastest_of_quality, quality)
-    )(
+    task = SearchTask(
         base,
         survey,
         correcting,
@@ -203,6 +200,11 @@ def _within(
         deadline=making,
         progress=progress,
         seed=request.seed,
+    )
+    found = (
+        fastest_within(request.max_error, task)
+        if quality is None
+        else fastest_of_quality(quality, task)
     )
     if found is None:
         why = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,12 @@ import pytest
 from eqsat_opt.approximation import survey as surveying
 from eqsat_opt.approximation.prices import Prices, Shape
 from eqsat_opt.approximation.quality import Judge, parse_quality
-from eqsat_opt.approximation.search import Approximation, expected_of, fastest_of_quality
+from eqsat_opt.approximation.search import (
+    Approximation,
+    SearchTask,
+    expected_of,
+    fastest_of_quality,
+)
 from eqsat_opt.approximation.static.region import Region
 from eqsat_opt.approximation.survey import Survey, survey_of
 from eqsat_opt.common.deadline import Deadline
@@ -92,10 +98,11 @@ def _found(
     goal: str | Judge, layers: onnx_ir.Model, survey: Survey, staging: Staging
 ) -> Approximation | None:
     correcting, held_back = (expected_of(staging.original, _feeds(i), _OPTIONS) for i in (10, 20))
-    return fastest_of_quality(
-        parse_quality(goal), layers, survey, correcting, held_back,
+    task = SearchTask(
+        layers, survey, correcting, held_back,
         staging=staging, options=_OPTIONS, deadline=Deadline.never(), progress=lambda _: None,
     )  # fmt: skip
+    return fastest_of_quality(parse_quality(goal), task)
 
 
 def test_the_stricter_goal_costs_more(
@@ -118,3 +125,22 @@ def test_a_goal_that_nothing_reaches(
     layers: onnx_ir.Model, survey: Survey, staging: Staging
 ) -> None:
     assert _found(lambda *_: False, layers, survey, staging) is None
+
+
+def test_a_choice_without_a_predicted_error_is_tried_once(
+    layers: onnx_ir.Model, survey: Survey, staging: Staging
+) -> None:
+    """The limit falls all the same, so that other choices get their turn."""
+    endless = tuple(
+        replace(
+            kernel,
+            options=tuple(
+                replace(one, squares=(np.inf,)) if "4 bits" in one.name else one
+                for one in kernel.options
+            ),
+        )
+        for kernel in survey.kernels
+    )
+    found = _found("cosine>=0.9995", layers, replace(survey, kernels=endless), staging)
+    assert found is not None
+    assert set(found.selection.chosen.values()) == {"uint8 per column"}

@@ -13,7 +13,7 @@ import pytest
 from eqsat_opt.approximation import survey as surveying
 from eqsat_opt.approximation.choice import EXACT, Form, floats_us
 from eqsat_opt.approximation.prices import Prices, Shape
-from eqsat_opt.approximation.search import Approximation, expected_of, fastest_within
+from eqsat_opt.approximation.search import Approximation, SearchTask, expected_of, fastest_within
 from eqsat_opt.approximation.static.region import Region
 from eqsat_opt.approximation.survey import Survey, survey_of
 from eqsat_opt.common.deadline import Deadline
@@ -45,10 +45,11 @@ def _search(
     bound: float, layers: onnx_ir.Model, survey: Survey, staging: Staging
 ) -> Approximation | None:
     correcting, held_back = (expected_of(staging.original, _feeds(i), _OPTIONS) for i in (10, 20))
-    return fastest_within(
-        bound, layers, survey, correcting, held_back,
+    task = SearchTask(
+        layers, survey, correcting, held_back,
         staging=staging, options=_OPTIONS, deadline=Deadline.never(), progress=lambda _: None,
     )  # fmt: skip
+    return fastest_within(bound, task)
 
 
 def _times_of(survey: Survey) -> dict[str, dict[str, float]]:
