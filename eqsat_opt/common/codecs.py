@@ -26,6 +26,7 @@ from eqsat_opt.common.paths import shown
 from eqsat_opt.errors import StageError, printable, reason
 
 __all__ = [
+    "OMITTED",
     "Document",
     "Entry",
     "compact_text",
@@ -36,6 +37,7 @@ __all__ = [
     "read_document",
     "record_in",
     "report_text",
+    "require_format",
     "value_from_json",
     "value_to_json",
     "write_document",
@@ -169,10 +171,18 @@ def number_from_json(value: Any, where: str) -> float:
     raise StageError(f"{where} is {_short(value)}, which is not a number")
 
 
+OMITTED = {"is_omitted": True}
+"""Metadata of a field that is not written where it has its default."""
+
+
 def value_to_json(value: Any) -> Any:
     """Return a dataclass as JSON values, by its fields; :func:`value_from_json` is the inverse."""
     if is_dataclass(value):
-        value = _fields(value)
+        value = {
+            one.name: item
+            for one in fields(value)
+            if (item := getattr(value, one.name)) != one.default or one.metadata != OMITTED
+        }
     if isinstance(value, Mapping):
         return {name: value_to_json(item) for name, item in value.items()}
     return list(map(value_to_json, value)) if isinstance(value, list | tuple) else value
@@ -256,6 +266,8 @@ def _with_names(value: Any, type_: type[Any], why: str) -> str:
 
 def _foreign(given: Any, read: Any) -> str:
     """Return the path within a value of a field that its type does not have; empty for none."""
+    if given is read:  # the type is Any
+        return ""
     parts: Iterable[tuple[Any, Any, Any]]
     if isinstance(given, list):
         parts = zip(range(len(given)), given, read, strict=True)
@@ -268,6 +280,14 @@ def _foreign(given: Any, read: Any) -> str:
         if isinstance(item, dict | list) and (rest := _foreign(item, other)):
             return f"{f'[{place}]' if isinstance(given, list) else f'.{place}'}{rest}"
     return ""
+
+
+def require_format(document: Document, expected: str, where: str) -> None:
+    """Raise an error if a document is of another kind or version."""
+    found = document.get("format")
+    if found != expected:
+        what = "no format" if found is None else f"the format {_short(found)}"
+        raise StageError(f"{where} has {what}; {expected!r} is what can be read here")
 
 
 class Entry:
@@ -292,10 +312,7 @@ class Entry:
 
     def require_format(self, expected: str) -> None:
         """Raise an error if the document is of another kind or version."""
-        found = self.value.get("format")
-        if found != expected:
-            what = "no format" if found is None else f"the format {_short(found)}"
-            raise StageError(f"{self.where} has {what}; {expected!r} is what can be read here")
+        require_format(self.value, expected, self.where)
 
     def require_all(self, *names: str) -> None:
         """Raise an error if the object lacks one of these fields or has others."""

@@ -14,7 +14,6 @@ from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.pipeline.certificates.comparison import agree
 from eqsat_opt.pipeline.certificates.document import Certificate, apply_step, read_certificate
 from eqsat_opt.pipeline.certificates.terms import Compared, Terms
-from eqsat_opt.pipeline.decisions.document import Edit
 from eqsat_opt.pipeline.decisions.making import applied
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.request import request_of
@@ -79,10 +78,9 @@ def _certified(certificate: Certificate, original: object, result: str) -> Certi
         ),
         searches=False,
     )
-    edit = Edit.from_json(Entry(dict(certificate.edit), "the edit"))
-    if edit.bodies:
+    if certificate.edit.bodies:
         raise StageError("bodies of operators have no certificate")
-    made = applied(original, edit, request, Faults(is_strict=True))  # type: ignore[arg-type]
+    made = applied(original, certificate.edit, request, Faults(is_strict=True))  # type: ignore[arg-type]
     if content_digest(made.model) != result:
         raise CheckFailed("the result is not the one that the certificate makes of the model")
     lowered = lower(made.base, exact=request.exact)

@@ -7,13 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_opt.common.codecs import Document, Entry, read_document, write_document
+from eqsat_opt.common.codecs import (
+    Document,
+    Entry,
+    read_document,
+    require_format,
+    value_from_json,
+    value_to_json,
+    write_document,
+)
 from eqsat_opt.common.paths import shown
 from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.errors import StageError
 from eqsat_opt.ir.graph.graph import OPAQUE
 from eqsat_opt.ir.graph.values_json import operator_from_json, operator_to_json
 from eqsat_opt.pipeline.certificates.terms import Compared, Instance, Step, Terms
+from eqsat_opt.pipeline.decisions.document import Edit
 from eqsat_opt.rules.rule import Rule
 
 __all__ = ["FORMAT", "Certificate", "apply_step", "read_certificate", "steps_to_json"]
@@ -35,9 +44,9 @@ class Certificate:
 
     model: str
     options: Mapping[str, str]
-    edit: Document
-    terms: Sequence[Document]
-    steps: Sequence[Document]
+    edit: Edit
+    terms: tuple[Document, ...]
+    steps: tuple[Document, ...]
 
     def write(self, path: str) -> None:
         """Write the certificate whole or not at all.
@@ -45,11 +54,7 @@ class Certificate:
         Raises:
             StageError: the file cannot be written; nothing is left behind.
         """
-        value: Document = {
-            "format": FORMAT, "model": self.model, "options": dict(self.options),
-            "edit": self.edit, "terms": list(self.terms), "steps": list(self.steps),
-        }  # fmt: skip
-        write_document(path, value)
+        write_document(path, {"format": FORMAT, **value_to_json(self)})
 
 
 def read_certificate(path: str | os.PathLike[str]) -> Certificate:
@@ -60,17 +65,9 @@ def read_certificate(path: str | os.PathLike[str]) -> Certificate:
     """
     document = read_document(path, "a certificate")
     try:
-        entry = Entry(document, "the file")
-        entry.require_format(FORMAT)
-        entry.require_all("format", "model", "options", "edit", "terms", "steps")
-        options = entry.mapping("options")
-        return Certificate(
-            model=entry.text("model"),
-            options={name: options.text(name) for name in options.value},
-            edit=entry.mapping("edit").value,
-            terms=[one.value for one in entry.entries("terms", "term")],
-            steps=[one.value for one in entry.entries("steps", "step")],
-        )
+        require_format(document, FORMAT, "the file")
+        del document["format"]
+        return value_from_json(document, Certificate, "the file")
     except StageError as error:
         name = shown(os.fspath(path))
         raise StageError(f"{name}: {error}; make it again with --certificate") from error
@@ -81,7 +78,7 @@ def read_certificate(path: str | os.PathLike[str]) -> Certificate:
 
 def steps_to_json(
     terms: Terms, steps: Sequence[Step], rules: Mapping[str, Rule]
-) -> tuple[list[Document], list[Document]]:
+) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
     """Return the terms that steps are about, but for those of the original, and the steps.
 
     Raises:
@@ -119,7 +116,7 @@ def steps_to_json(
                 },
             }
         )
-    return made, written
+    return tuple(made), tuple(written)
 
 
 def _plain(value: Any) -> Any:

@@ -37,7 +37,7 @@ def certificate_of(outcome: Outcome, request: Request) -> Certificate:
             "precision": str(request.precision),
             "check": str(int(request.runs_models)),
         },
-        edit=edit.to_json(),
+        edit=edit,
         terms=terms,
         steps=steps,
     )

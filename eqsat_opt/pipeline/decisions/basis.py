@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from eqsat_opt import __version__
-from eqsat_opt.common.codecs import Document, Entry
 from eqsat_opt.common.paths import shown
 from eqsat_opt.common.text import counted
 from eqsat_opt.errors import OptionError
@@ -44,34 +43,6 @@ class Basis:
     device_name: str
     rules: str
     options: Mapping[str, str]
-
-    def to_json(self) -> Document:
-        """Return plain values."""
-        return {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
-
-    @classmethod
-    def from_json(cls, entry: Entry) -> Basis:
-        """Read the result of `to_json`.
-
-        Raises:
-            StageError: a field is missing, unknown or of another kind.
-        """
-        entry.require_all(*(one.name for one in fields(cls)))
-        return cls(
-            versions=_texts(entry.mapping("versions")),
-            device=entry.text("device"),
-            device_name=entry.text("device_name"),
-            rules=entry.text("rules"),
-            options=_texts(entry.mapping("options")),
-        )
-
-
-def _plain(value: str | Mapping[str, str]) -> str | dict[str, str]:
-    return value if isinstance(value, str) else dict(value)
-
-
-def _texts(entry: Entry) -> dict[str, str]:
-    return {name: entry.text(name) for name in entry.value}
 
 
 def basis_of(request: Request) -> Basis:

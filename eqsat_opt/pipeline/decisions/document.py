@@ -9,20 +9,22 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 from eqsat_opt.common.codecs import (
+    OMITTED,
     Document,
-    Entry,
     document_text,
-    number_to_json,
     read_document,
+    require_format,
+    value_from_json,
+    value_to_json,
     write_document,
 )
 from eqsat_opt.common.paths import shown
 from eqsat_opt.errors import StageError
 from eqsat_opt.pipeline.decisions.basis import Basis
+from eqsat_opt.select.rebuilding.graph_edit import GraphEdit
 
 __all__ = [
     "FORMAT",
@@ -39,45 +41,16 @@ FORMAT = "eqsat-opt decisions 1"
 
 
 @dataclass(frozen=True)
-class Edit:
+class Edit(GraphEdit):
     """The edit that makes the result of a model.
 
     Attributes:
-        graph: the edit of the normal form, as `select.rebuilding.graph_edit` writes it.
         least_weights: whether constants are stored unfolded wherever this takes fewer bytes.
         bodies: edits of bodies of operators, which come first.
     """
 
-    graph: Document
-    least_weights: bool = False
-    bodies: tuple[BodyEdit, ...] = ()
-
-    def to_json(self) -> Document:
-        """Return plain values."""
-        value: Document = dict(self.graph)
-        if self.least_weights:
-            value["least_weights"] = True
-        if self.bodies:
-            value["bodies"] = [
-                {"of": one.node, "body": one.key, "edit": one.edit.to_json()} for one in self.bodies
-            ]
-        return value
-
-    @classmethod
-    def from_json(cls, entry: Entry) -> Edit:
-        """Read the result of `to_json`; the graph is checked when it is applied.
-
-        Raises:
-            StageError: a field is of another kind.
-        """
-        bodies = []
-        for one in entry.entries("bodies", "body"):
-            one.require_all("of", "body", "edit")
-            inner = cls.from_json(Entry(one.get("edit"), one.place("edit")))
-            bodies.append(BodyEdit(one.text("of"), one.text("body"), inner))
-        graph = {k: v for k, v in entry.value.items() if k not in ("least_weights", "bodies")}
-        least = "least_weights" in entry.value and entry.flag("least_weights")
-        return cls(graph, least_weights=least, bodies=tuple(bodies))
+    least_weights: bool = field(default=False, metadata=OMITTED)
+    bodies: tuple[BodyEdit, ...] = field(default=(), metadata=OMITTED)
 
 
 @dataclass(frozen=True)
@@ -85,13 +58,13 @@ class BodyEdit:
     """The edit of one body.
 
     Attributes:
-        node: first output of the operator that has the body.
-        key: attribute that holds it.
+        of: first output of the operator that has the body.
+        body: attribute that holds it.
         edit: the edit.
     """
 
-    node: str
-    key: str
+    of: str
+    body: str
     edit: Edit
 
 
@@ -115,32 +88,6 @@ class TunedForm:
     record: str
     digest: str
 
-    def to_json(self) -> Document:
-        """Return plain values."""
-        return {
-            "base": self.base,
-            "edit": None if self.edit is None else self.edit.to_json(),
-            "ways": list(self.ways),
-            "record": self.record,
-            "digest": self.digest,
-        }
-
-    @classmethod
-    def from_json(cls, entry: Entry) -> TunedForm:
-        """Read the result of `to_json`.
-
-        Raises:
-            StageError: a field is missing, unknown or of another kind.
-        """
-        entry.require_all(*(one.name for one in fields(cls)))
-        return cls(
-            base=entry.text("base"),
-            edit=_edit(entry),
-            ways=entry.texts("ways"),
-            record=entry.text("record"),
-            digest=entry.text("digest"),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedForm:
@@ -156,37 +103,6 @@ class PlannedForm:
     placement: str
     predicted_us: float
     plan: Document
-
-    def to_json(self) -> Document:
-        """Return plain values."""
-        about = {"graph": self.graph, "placement": self.placement}
-        return {**about, "predicted_us": number_to_json(self.predicted_us), "plan": self.plan}
-
-    @classmethod
-    def from_json(cls, entry: Entry) -> PlannedForm:
-        """Read the result of `to_json`; the plan is checked when it is used.
-
-        Raises:
-            StageError: a field is missing, unknown or of another kind.
-        """
-        entry.require_all(*(one.name for one in fields(cls)))
-        return cls(
-            graph=entry.text("graph"),
-            placement=entry.text("placement"),
-            predicted_us=entry.number("predicted_us"),
-            plan=entry.mapping("plan").value,
-        )
-
-
-def _edit(entry: Entry) -> Edit | None:
-    edit = _inner(entry, "edit")
-    return None if edit is None else Edit.from_json(edit)
-
-
-def _inner(entry: Entry, name: str) -> Entry | None:
-    """Return an object in a document; ``None`` where it is null."""
-    value = entry.get(name)
-    return None if value is None else Entry(value, entry.place(name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,56 +136,10 @@ class Decisions:
     tuned: TunedForm | None = None
     planned: PlannedForm | None = None
 
-    def to_json(self) -> Document:
-        """Return plain values, with a checksum of all others."""
-        value: Document = {
-            "format": FORMAT,
-            **{one.name: getattr(self, one.name) for one in fields(self)},
-            "basis": self.basis.to_json(),
-            "speedup": number_to_json(self.speedup),
-            "session_speedup": number_to_json(self.session_speedup),
-            "edit": None if self.edit is None else self.edit.to_json(),
-            "tuned": None if self.tuned is None else self.tuned.to_json(),
-            "planned": None if self.planned is None else self.planned.to_json(),
-        }
-        return {**value, "checksum": _checksum(value)}
-
-    @classmethod
-    def from_json(cls, document: Any) -> Decisions:
-        """Read the result of `to_json`.
-
-        Raises:
-            StageError: the document is of another kind or version, or was changed.
-        """
-        entry = Entry(document, "the file")
-        entry.require_format(FORMAT)
-        entry.require_all("format", *(one.name for one in fields(cls)), "checksum")
-        rest = {name: value for name, value in document.items() if name != "checksum"}
-        if _checksum(rest) != entry.get("checksum"):
-            raise StageError("its checksum is that of other contents, so it is damaged or edited")
-        tuned, planned = (_inner(entry, name) for name in ("tuned", "planned"))
-        return cls(
-            basis=Basis.from_json(Entry(entry.get("basis"), entry.place("basis"))),
-            model=entry.text("model"),
-            threads=entry.whole("threads", 1 << 30),
-            status=entry.text("status"),
-            winner=entry.text("winner"),
-            speedup=_gain(entry, "speedup"),
-            session_speedup=_gain(entry, "session_speedup"),
-            level=entry.text("level"),
-            record=entry.text("record"),
-            result=entry.text("result"),
-            edit=_edit(entry),
-            tuned=None if tuned is None else TunedForm.from_json(tuned),
-            planned=None if planned is None else PlannedForm.from_json(planned),
-        )
-
-
-def _gain(entry: Entry, name: str) -> float:
-    value = entry.number(name)
-    if not 0 < value < math.inf:
-        raise StageError(f"{entry.place(name)} is {value:g}, which is no gain")
-    return value
+    def __post_init__(self) -> None:
+        for name in ("speedup", "session_speedup"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name):g}, which is no gain")
 
 
 def _checksum(value: Document) -> str:
@@ -277,23 +147,31 @@ def _checksum(value: Document) -> str:
 
 
 def write_decisions(decisions: Decisions, path: str) -> None:
-    """Write decisions whole or not at all.
+    """Write decisions whole or not at all, with a checksum of all values.
 
     Raises:
         StageError: the file cannot be written; nothing is left behind.
     """
-    write_document(path, decisions.to_json())
+    value = {"format": FORMAT, **value_to_json(decisions)}
+    write_document(path, {**value, "checksum": _checksum(value)})
 
 
 def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     """Read decisions.
 
     Raises:
-        StageError: the file cannot be read, is of another kind or version, or is damaged.
+        StageError: the file cannot be read, is of another kind or version, or was changed.
     """
     document = read_document(path, "a file of decisions")
     try:
-        return Decisions.from_json(document)
+        require_format(document, FORMAT, "the file")
+        checksum = document.pop("checksum", "")
+        is_whole = checksum == _checksum(document)
+        del document["format"]
+        decisions = value_from_json(document, Decisions, "the file")
+        if not is_whole:
+            raise StageError("its checksum is that of other contents, so it is damaged or edited")
     except StageError as error:
         name = shown(os.fspath(path))
         raise StageError(f"{name}: {error}; decide again with --save-decisions") from error
+    return decisions

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import onnx_ir
 
-from eqsat_opt.common.codecs import Entry
 from eqsat_opt.common.faults import Faults
 from eqsat_opt.errors import InternalError, StageError
 from eqsat_opt.ir.graph.graph import Graph
@@ -22,7 +21,7 @@ from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.earlier_result import RECORD
 from eqsat_opt.racing.verdict import Verdict
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
-from eqsat_opt.select.rebuilding.graph_edit import edit_to_json, graph_from_edit
+from eqsat_opt.select.rebuilding.graph_edit import edited_graph, graph_edit
 
 __all__ = ["NO_DECISIONS", "Applied", "applied", "decisions_of", "edit_of", "with_advice"]
 
@@ -51,7 +50,8 @@ def edit_of(
         if edit is None:
             raise InternalError(f"how the body {key!r} is made is not known")
         changed.append(BodyEdit(next(filter(None, base.nodes[number].outputs)), key, edit))
-    return Edit(edit_to_json(graph, base), least_weights=least_weights, bodies=tuple(changed))
+    found = graph_edit(graph, base)
+    return Edit(**vars(found), least_weights=least_weights, bodies=tuple(changed))
 
 
 def decisions_of(
@@ -109,7 +109,7 @@ def applied(model: onnx_ir.Model, edit: Edit, request: Request, faults: Faults) 
         base = with_new_bodies(base, _bodies(base, edit, request, faults))
     if edit.least_weights:
         base = unfolded(base, least=True)
-    graph = graph_from_edit(Entry(edit.graph, "the edit"), base)
+    graph = edited_graph(edit, base)
     stored = as_stored(graph, exact=request.exact, least=edit.least_weights)
     return Applied(imported, base, graph, export_model(stored))
 
@@ -125,9 +125,9 @@ def _bodies(
     }
     made: dict[Place, onnx_ir.Model] = {}
     for one in edit.bodies:
-        place = places.get((one.node, one.key))
+        place = places.get((one.of, one.body))
         if place is None:
-            raise StageError(f"{one.node!r} has no body {one.key!r} in the model")
+            raise StageError(f"{one.of!r} has no body {one.body!r} in the model")
         made[place] = applied(found[place].model, one.edit, request, faults).model
     return made
 

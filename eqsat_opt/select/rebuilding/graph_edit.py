@@ -7,7 +7,7 @@ such constants by the operators with which it was folded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from eqsat_opt.ir.ops import AttrKind, get_op
 from eqsat_opt.ir.values.types import StaticType, ValueType, numpy_dtype
 from eqsat_opt.select.rebuilding.constants import folded_constant, in_shape
 
-__all__ = ["edit_to_json", "graph_from_edit"]
+__all__ = ["GraphEdit", "edited_graph", "graph_edit"]
 
 _INLINE_BYTES = 1 << 12
 """Largest constant that is written in full: shapes and other literals, not weights."""
@@ -42,8 +42,25 @@ _INLINE_BYTES = 1 << 12
 _OTHERS: Mapping[str, Mapping[str, AttrKind]] = {SPLIT: {"axis": "int", "sizes": "ints"}}
 
 
-def edit_to_json(graph: Graph, base: Graph) -> Document:
-    """Return the edit that makes ``graph`` of ``base``; :func:`graph_from_edit` applies it.
+@dataclass(frozen=True)
+class GraphEdit:
+    """An edit of a graph, whose parts are checked when it is applied.
+
+    Attributes:
+        constants: the name of each constant that stays, and an object for each new one.
+        computed: constants that are made of others, operands first.
+        nodes: ranges of nodes that stay, and new nodes, in the order of the result.
+        outputs: names of the outputs.
+    """
+
+    constants: list[Any]
+    computed: list[Document]
+    nodes: list[Document]
+    outputs: tuple[str, ...]
+
+
+def graph_edit(graph: Graph, base: Graph) -> GraphEdit:
+    """Return the edit that makes ``graph`` of ``base``; :func:`edited_graph` applies it.
 
     Args:
         graph: a graph that was found for ``base``, with the same interface.
@@ -52,12 +69,12 @@ def edit_to_json(graph: Graph, base: Graph) -> Document:
     Raises:
         InternalError: the edit would not give back the same graph.
     """
-    document = _Writer(base).document(graph)
-    again = graph_from_edit(Entry(document, "the edit"), base)
+    edit = _Writer(base).edit(graph)
+    again = edited_graph(edit, base)
     payloads = [node.payload for node in graph.nodes] == [node.payload for node in again.nodes]
     if not payloads or again != graph.with_nodes(graph.nodes, types=dict(_types(graph))):
         raise InternalError("the result is not an edit of the model; please report the model")
-    return document
+    return edit
 
 
 def _types(graph: Graph) -> Iterator[tuple[str, ValueType]]:
@@ -80,14 +97,9 @@ class _Writer:
         self.made: list[Document] = []
         self.places: dict[str, int] = {}
 
-    def document(self, graph: Graph) -> Document:
+    def edit(self, graph: Graph) -> GraphEdit:
         constants = [self._constant(name, one) for name, one in graph.constants.items()]
-        return {
-            "constants": constants,
-            "computed": self.made,
-            "nodes": list(self._nodes(graph)),
-            "outputs": list(graph.outputs),
-        }
+        return GraphEdit(constants, self.made, list(self._nodes(graph)), graph.outputs)
 
     def _constant(self, name: str, constant: Constant) -> Any:
         own = self.base.constants.get(name)
@@ -170,14 +182,13 @@ class _Writer:
 _LISTS = ("sources", "rules")
 
 
-def graph_from_edit(entry: Entry, base: Graph) -> Graph:
+def edited_graph(edit: GraphEdit, base: Graph) -> Graph:
     """Return the graph that an edit makes of ``base``.
 
     Raises:
         StageError: the edit is damaged, or one of another graph.
     """
-    entry.require_all("constants", "computed", "nodes", "outputs")
-    return _Reader(base).graph(entry)
+    return _Reader(base).graph(edit)
 
 
 class _Reader:
@@ -189,13 +200,14 @@ class _Reader:
         self.computed: list[Constant] = []
         self.types: dict[str, ValueType] = {name: base.types[name] for name in base.inputs}
 
-    def graph(self, entry: Entry) -> Graph:
+    def graph(self, edit: GraphEdit) -> Graph:
+        entry = Entry(vars(edit), "the edit")
         self.computed.extend(self._computed_in_turn(entry))
         constants = dict(self._constants(entry))
         self.types.update((name, one.type) for name, one in constants.items())
         graph = Graph(
             inputs=self.base.inputs,
-            outputs=entry.texts("outputs"),
+            outputs=edit.outputs,
             nodes=tuple(self._nodes(entry)),
             constants=constants,
             types=self.types,

@@ -17,7 +17,7 @@ from onnx import numpy_helper
 
 from eqsat_opt import api
 from eqsat_opt.cli import main
-from eqsat_opt.common.codecs import Entry, document_text
+from eqsat_opt.common.codecs import document_text, value_from_json, value_to_json
 from eqsat_opt.common.faults import Faults
 from eqsat_opt.errors import CheckFailed, OptionError, StageError
 from eqsat_opt.ir.onnx.exporter import model_proto
@@ -220,9 +220,9 @@ def forged(change: Callable[[dict[str, Any]], None]) -> None:
     """Rewrite the edit, so that neither the checksum nor the digest of the result shows it."""
     found = read_decisions("d.json")
     assert found.edit is not None
-    graph = json.loads(json.dumps(found.edit.graph))
-    change(graph)
-    write_decisions(replace(found, edit=Edit(graph)), "d.json")
+    edit = json.loads(json.dumps(value_to_json(found.edit)))
+    change(edit)
+    write_decisions(replace(found, edit=value_from_json(edit, Edit, "the edit")), "d.json")
 
 
 def test_a_check_finds_a_forged_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +343,7 @@ def test_a_form_that_was_not_made_is_refused(option: str, form: str, folder: Pat
         (lambda text: "{}", "has no format"),
         (lambda text: text.replace("decisions 1", "decisions 2"), "has the format"),
         (lambda text: text.replace('"speedup": 1', '"speedup": 9'), "damaged or edited"),
-        (lambda text: text.replace('"edit"', '"edits"'), "lacks the field 'edit'|field 'edits'"),
+        (lambda text: text.replace('"edit"', '"edits"'), "missing required field `edit`"),
     ],
 )
 def test_damaged_files_are_refused(
@@ -379,7 +379,7 @@ def test_no_edit_does_more_than_fail_in_one_line(name: str) -> None:
     decided(made(), **options)
     found, model = read_decisions("d.json"), load_model("m.onnx")
     assert found.edit is not None
-    good = found.edit.to_json()
+    good = value_to_json(found.edit)
     request = basis_request()
     right = model_proto(applied(model, found.edit, request, Faults()).model)
     generator = random.Random(0)
@@ -396,7 +396,7 @@ def test_no_edit_does_more_than_fail_in_one_line(name: str) -> None:
         else:
             inner[path[-1]] = generator.choice(ODD)
         try:
-            edit = Edit.from_json(Entry(bad, "the edit"))
+            edit = value_from_json(bad, Edit, "the edit")
             again = replaying.made_again(
                 model, replace(found, edit=edit), request, "d.json", Faults()
             )
@@ -413,8 +413,8 @@ def test_decisions_go_round() -> None:
     decided(parsed(BODIES))
     found = read_decisions("d.json")
     assert found.edit is not None
-    assert {one.key for one in found.edit.bodies} == {"then_branch", "else_branch"}
-    assert Decisions.from_json(found.to_json()) == found
+    assert {one.body for one in found.edit.bodies} == {"then_branch", "else_branch"}
+    assert value_from_json(value_to_json(found), Decisions, "it") == found
 
 
 # ** the command line **
