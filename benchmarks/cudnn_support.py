@@ -36,7 +36,7 @@ from eqsat_opt.lab import zoo
 from eqsat_opt.runtime.backends.cudnn.oracle import (
     RECORDED_VERSION,
     Asker,
-    Choice,
+    CudnnChoice,
     missing_wheels,
     recorded,
     table_bytes,
@@ -44,7 +44,7 @@ from eqsat_opt.runtime.backends.cudnn.oracle import (
 )
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec, product_site
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec, site_of, spec_from_json
-from eqsat_opt.runtime.backends.shared.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import StridedTensor
 from eqsat_opt.runtime.devices.description import DeviceDescription
 from eqsat_opt.runtime.devices.profile import load_profile
 
@@ -135,7 +135,7 @@ def record(devices: Sequence[str], precisions: Sequence[Precision], folder: Path
     for device, precision in product(devices, precisions):
         if precision.peak not in load_profile(device).peak_tflops:
             continue
-        asker, table = Asker(description(device)), dict[str, tuple[Choice, ...]]()
+        asker, table = Asker(description(device)), dict[str, tuple[CudnnChoice, ...]]()
         for spec in (spec for one, spec in specs if one is precision):
             is_product = isinstance(spec, ProductSpec)
             found = asker.ask(spec, _COMPILED if is_product else _RECORDED)
@@ -154,7 +154,7 @@ def record(devices: Sequence[str], precisions: Sequence[Precision], folder: Path
     return 0
 
 
-def in_larger(tensor: Tensor) -> Tensor:
+def in_larger(tensor: StridedTensor) -> StridedTensor:
     """Channels of a tensor of twice as many, which vary fastest."""
     channels = tensor.dims[1]
     return tensor._replace(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 from eqsat_opt.lab.zoo._encoder import encoder_layer
 from eqsat_opt.runtime.inputs import random_inputs
 
@@ -46,7 +46,7 @@ def _residual(seed: int) -> onnx.ModelProto:
     return b.model({"logits": b.classifier(x, 100)})
 
 
-def _clipped(b: GraphBuilder, x: Value) -> Value:
+def _clipped(b: GraphBuilder, x: TracedValue) -> TracedValue:
     return b.op("Clip", x, b.scalar(0.0), b.scalar(6.0))
 
 

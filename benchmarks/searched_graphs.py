@@ -36,7 +36,7 @@ from eqsat_opt.lab.comparison.engines import EqSat
 from eqsat_opt.lab.comparison.operators import operator_graph
 from eqsat_opt.lab.comparison.representation import covered_by, visited
 from eqsat_opt.lab.comparison.results import totals
-from eqsat_opt.lab.search import Budget, Frame, MetaFlow, Offered, Prices, Search
+from eqsat_opt.lab.search import BackendPricer, Budget, Frame, MetaFlow, PriceCache, Search
 from eqsat_opt.lab.search.methods.dpp import Dpp
 from eqsat_opt.lab.search.methods.enumeration import Enumeration
 from eqsat_opt.lab.search.methods.exhaustive import Exhaustive
@@ -72,7 +72,7 @@ def _frame(graph: Graph, given: argparse.Namespace, device: str = "") -> Frame:
     return Frame(
         operator_graph(lower(graph)),
         _rules(given),
-        Prices.of(Offered(pricer)),
+        PriceCache.of(BackendPricer(pricer)),
         given.level,
         profile=profile,
         backends=pricer.backends,

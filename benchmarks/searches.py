@@ -59,8 +59,8 @@ from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.lab import zoo
 from eqsat_opt.lab.comparison.operators import operator_graph
 from eqsat_opt.lab.comparison.saturated import saturated
+from eqsat_opt.lab.search import BackendPricer, Frame, MetaFlow, PriceCache
 from eqsat_opt.lab.search import Budget as SearchBudget
-from eqsat_opt.lab.search import Frame, MetaFlow, Offered, Prices
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules.rule import Phase
 from eqsat_opt.runtime.devices.profile import load_profile
@@ -93,7 +93,7 @@ def _measured_throughput(name: str, n_graphs: int) -> dict[str, Any]:
     turns = []
     for _ in range(_RUNS):
         start, wall = time.process_time(), time.perf_counter()
-        frame = Frame(graph, tuple(default_rules()), Prices.of())
+        frame = Frame(graph, tuple(default_rules()), PriceCache.of())
         found = MetaFlow().run(frame, SearchBudget(n_graphs))
         turns.append((time.process_time() - start, time.perf_counter() - wall))
     cpu_s, wall_s = min(turns)
@@ -127,9 +127,9 @@ def _measured_engine(name: str) -> list[float]:
     for _ in range(_TURNS):
         spent.clear()
         start = time.perf_counter()
-        saturated(graph, rules, Prices.of(), Budget())
+        saturated(graph, rules, PriceCache.of(), Budget())
         half = time.perf_counter()
-        frame = Frame(operator_graph(lower(graph)), tuple(rules), Prices.of())
+        frame = Frame(operator_graph(lower(graph)), tuple(rules), PriceCache.of())
         MetaFlow().run(frame, SearchBudget())
         times = time.perf_counter() - half, half - start
         turns.append((*times, spent["run"] + spent["tables"], spent["push"] + spent["pop"]))
@@ -139,7 +139,7 @@ def _measured_engine(name: str) -> list[float]:
 def _measured_kernels(name: str) -> list[float]:
     """Milliseconds of a trial at level kernels: median, 95 % and greatest, and of a whole cover."""
     pricer = ProfilePricer(load_profile("v100"))
-    prices = Prices.of(Offered(pricer))
+    prices = PriceCache.of(BackendPricer(pricer))
     graph = operator_graph(lower(_normal(name)))
     rules = tuple(rule for rule in default_rules() if rule.phase is not Phase.DERIVATION)
     frame = Frame(graph, rules, prices, "kernels", backends=pricer.backends)

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from benchmarks.gpu.unit import Bench, Sampler
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.cudnn.build import built, plans
-from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
+from eqsat_opt.runtime.backends.cudnn.oracle import CudnnChoice, recorded
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec
 from eqsat_opt.runtime.backends.launching import Bound, Launcher
 from eqsat_opt.runtime.backends.numpy.launcher import NumpyLauncher
@@ -126,7 +126,7 @@ class HostBench:
         draw = random.Random(zlib.crc32(repr(plan.launches).encode()))
         return lambda: time_us * (1 + _NOISE * draw.random())
 
-    def choices(self, spec: AnySpec, most: int) -> Sequence[Choice]:
+    def choices(self, spec: AnySpec, most: int) -> Sequence[CudnnChoice]:
         """What was recorded, of any architecture that has it."""
         for name in _ARCHITECTURES:
             found = recorded(name, spec.precision).get(spec.key)
@@ -234,7 +234,7 @@ class GpuBench:
 
         return lambda: device.elapsed_us(queue) / runs
 
-    def choices(self, spec: AnySpec, most: int) -> Sequence[Choice]:
+    def choices(self, spec: AnySpec, most: int) -> Sequence[CudnnChoice]:
         """What cuDNN has for this device."""
         cudnn = _imported("cudnn")
         if self._handle is None:
@@ -243,7 +243,7 @@ class GpuBench:
             graph = built(cudnn, spec, handle=self._handle)
         except Exception as error:  # it has none
             raise RuntimeFailed(f"cuDNN refuses the graph: {error}") from error
-        return [Choice(name, size, compiled) for name, size, compiled in plans(graph, most)]
+        return [CudnnChoice(name, size, compiled) for name, size, compiled in plans(graph, most)]
 
 
 def _imported(name: str) -> Any:

@@ -34,7 +34,7 @@ from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.energy_windows import (
     AGAIN,
-    Load,
+    RepeatedLoad,
     SensingMeter,
     Window,
     WindowOptions,
@@ -220,7 +220,7 @@ def _kernel_energy(
 
 
 def _windows(
-    loads: Sequence[Load], meter: SensingMeter, clock: Clock, deadline: Deadline, count: int
+    loads: Sequence[RepeatedLoad], meter: SensingMeter, clock: Clock, deadline: Deadline, count: int
 ) -> Iterator[Window]:
     """As many as there is time for."""
     for window in windows_in_turn(loads, meter, WindowOptions(windows=count), clock):
@@ -229,14 +229,16 @@ def _windows(
             return
 
 
-def _load(name: str, executable: Executable, bench: Bench, clock: Clock, runs: int = 1) -> Load:
+def _load(
+    name: str, executable: Executable, bench: Bench, clock: Clock, runs: int = 1
+) -> RepeatedLoad:
     """Replays without a pause, on what the inputs hold; in a rehearsal time passes instead."""
     if isinstance(clock, _Rehearsal):
         time_us = bench.sampler(executable)()
         replays = math.ceil(_REHEARSED_US / max(time_us, 1.0))
         queue = partial(clock.queue, replays * time_us / 1e6)
-        return Load(name, queue, clock.wait, replays * runs)
-    return Load(name, executable.replay, executable.wait, runs)
+        return RepeatedLoad(name, queue, clock.wait, replays * runs)
+    return RepeatedLoad(name, executable.replay, executable.wait, runs)
 
 
 def _meter(bench: Bench) -> tuple[SensingMeter, Clock]:

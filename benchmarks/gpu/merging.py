@@ -25,7 +25,7 @@ from eqsat_opt.cost.recorded import RecordedDevice, recorded_to_json
 from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.runtime.backends.cublaslt import recorded as cublaslt
 from eqsat_opt.runtime.backends.cublaslt.recorded import Support, support_bytes
-from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded, table_bytes
+from eqsat_opt.runtime.backends.cudnn.oracle import CudnnChoice, recorded, table_bytes
 from eqsat_opt.runtime.backends.cudnn.spec import spec_from_json
 from eqsat_opt.runtime.devices.description import PROPERTIES, DeviceDescription
 from eqsat_opt.runtime.devices.figures import Figure
@@ -188,7 +188,7 @@ def rows_of(found: Found, machine: str) -> Iterator[ProfileRow]:
 # ** support **
 
 
-def support_of(found: Found, base: DeviceProfile) -> Mapping[str, tuple[Choice, ...]] | None:
+def support_of(found: Found, base: DeviceProfile) -> Mapping[str, tuple[CudnnChoice, ...]] | None:
     """The recorded table with the answers of a device in it; nothing where there are none."""
     answers = [one for _, result in found.done("probe") for one in result.get("answers", ())]
     if not answers or not found.is_real or base.description is None:
@@ -198,7 +198,7 @@ def support_of(found: Found, base: DeviceProfile) -> Mapping[str, tuple[Choice, 
         asked = spec_from_json(spec)
         if asked.precision is not Precision.STRICT:  # tables of other precisions are other files
             continue
-        table[asked.key] = tuple(Choice(name, size) for name, size in choices)
+        table[asked.key] = tuple(CudnnChoice(name, size) for name, size in choices)
     return table
 
 

@@ -24,7 +24,7 @@ from eqsat_opt.common.codecs import value_to_json
 from eqsat_opt.ir.graph.graph import attributes
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
-from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
+from eqsat_opt.runtime.backends.cudnn.oracle import CudnnChoice, recorded
 from eqsat_opt.runtime.backends.cudnn.spec import spec_from_json
 from eqsat_opt.runtime.devices.profile import load_profile
 
@@ -102,7 +102,7 @@ def _support(specs: Sequence[Mapping[str, Any]], target: str, bench: Bench) -> M
     return {**counts, "answers": answers}
 
 
-def _names(choices: Sequence[Choice]) -> frozenset[str]:
+def _names(choices: Sequence[CudnnChoice]) -> frozenset[str]:
     return frozenset(one.name for one in choices)
 
 

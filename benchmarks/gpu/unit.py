@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from eqsat_opt.runtime.backends.cudnn.oracle import Choice
+    from eqsat_opt.runtime.backends.cudnn.oracle import CudnnChoice
     from eqsat_opt.runtime.backends.cudnn.spec import AnySpec
     from eqsat_opt.runtime.executor import Executable
     from eqsat_opt.runtime.plan.places import Array
@@ -108,7 +108,7 @@ class Bench(Protocol):
         run holds that from then on. All inputs of the zoo are numbers of which no time depends.
         """
 
-    def choices(self, spec: AnySpec, most: int) -> Sequence[Choice]:
+    def choices(self, spec: AnySpec, most: int) -> Sequence[CudnnChoice]:
         """What cuDNN has for a graph, best ranked first.
 
         Raises:

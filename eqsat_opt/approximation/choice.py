@@ -14,7 +14,7 @@ from enum import Enum
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.extract.problem import ProblemBuilder
 
-__all__ = ["EXACT", "Form", "Kernel", "Option", "Selection", "floats_us", "select_within"]
+__all__ = ["EXACT", "HeldForm", "KernelOption", "Option", "Selection", "floats_us", "select_within"]
 
 _TIME = "time"
 
@@ -22,7 +22,7 @@ EXACT = ""
 """Name of the option of a kernel that computes in floats, or converts."""
 
 
-class Form(Enum):
+class HeldForm(Enum):
     """The form in which a value is held."""
 
     FLOATS = "floats"
@@ -30,7 +30,7 @@ class Form(Enum):
     STATIC_RANGE = "integers in a range fixed by calibration"
 
 
-Held = tuple[str, Form]
+Held = tuple[str, HeldForm]
 """A value by name, and its form."""
 
 
@@ -55,7 +55,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelOption:
     """A way from some values to another one.
 
     Attributes:
@@ -86,23 +86,24 @@ class Selection:
     squares: tuple[float, ...]
 
 
-def floats_us(kernels: Iterable[Kernel]) -> float:
+def floats_us(kernels: Iterable[KernelOption]) -> float:
     """Return the time of all kernels in floats."""
     return sum(
         one.time_us
         for kernel in kernels
-        if kernel.makes[1] is Form.FLOATS and all(form is Form.FLOATS for _, form in kernel.reads)
+        if kernel.makes[1] is HeldForm.FLOATS
+        and all(form is HeldForm.FLOATS for _, form in kernel.reads)
         for one in kernel.options
         if one.name == EXACT
     )
 
 
-def _is_in_floats(kernel: Kernel) -> bool:
-    return all(form is Form.FLOATS for _, form in (kernel.makes, *kernel.reads))
+def _is_in_floats(kernel: KernelOption) -> bool:
+    return all(form is HeldForm.FLOATS for _, form in (kernel.makes, *kernel.reads))
 
 
 def select_within(
-    kernels: Sequence[Kernel],
+    kernels: Sequence[KernelOption],
     needed: Iterable[str],
     limits: Sequence[float],
     *,
@@ -128,13 +129,13 @@ def select_within(
     builder = ProblemBuilder((_TIME, *names))
     nothing = (0.0,) * len(names)
     classes: dict[Held, int] = {}
-    options: dict[tuple[int, int], tuple[Kernel, Option]] = {}
+    options: dict[tuple[int, int], tuple[KernelOption, Option]] = {}
     incumbent: dict[int, tuple[int, int]] = {}
 
     def class_of(held: Held) -> int:
         if held not in classes:
             classes[held] = builder.add_class()
-            if held[1] is Form.FLOATS and held not in made:
+            if held[1] is HeldForm.FLOATS and held not in made:
                 incumbent[classes[held]] = (
                     builder.add_node(classes[held], (), [(0.0, *nothing)]),
                     0,
@@ -159,10 +160,10 @@ def select_within(
         node = builder.add_node(own, children, costs)
         options |= {(node, i): (kernel, one) for i, one in enumerate(rows)}
         if rows[0].name == EXACT and all(
-            f is Form.FLOATS for _, f in (kernel.makes, *kernel.reads)
+            f is HeldForm.FLOATS for _, f in (kernel.makes, *kernel.reads)
         ):
             incumbent[own] = (node, 0)
-    roots = [class_of((name, Form.FLOATS)) for name in needed]
+    roots = [class_of((name, HeldForm.FLOATS)) for name in needed]
     found = extract(
         builder.build(roots),
         Objective({_TIME: 1.0}, limits=dict.fromkeys(names, 1.0)),

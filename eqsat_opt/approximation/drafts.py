@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-__all__ = ["CONTRIB", "Draft", "drop_unread", "free_prefix", "insert_draft", "names_in"]
+__all__ = ["CONTRIB", "ReplacementDraft", "drop_unread", "free_prefix", "insert_draft", "names_in"]
 
 CONTRIB = "com.microsoft"
 """Domain of onnxruntime's own operators."""
@@ -19,7 +19,7 @@ _Array = npt.NDArray[Any]
 
 
 @dataclass
-class Draft:
+class ReplacementDraft:
     """Nodes and constants that will take the place of a node.
 
     Attributes:
@@ -81,7 +81,7 @@ def free_prefix(prefix: str, taken: Collection[str]) -> str:
 
 def insert_draft(
     graph: onnx_ir.Graph,
-    draft: Draft,
+    draft: ReplacementDraft,
     before: onnx_ir.Node | None = None,
     *,
     after: onnx_ir.Node | None = None,

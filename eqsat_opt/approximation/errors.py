@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-from eqsat_opt.approximation.implementations import Implementation
+from eqsat_opt.approximation.implementations import ProductImplementation
 from eqsat_opt.approximation.rewriting import site_model, with_choice
-from eqsat_opt.approximation.sites import Site, find_sites
+from eqsat_opt.approximation.sites import ProductSite, find_sites
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.onnx.exporter import model_proto
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -134,9 +134,9 @@ def values_of(
 
 
 def local_errors(
-    site: Site,
+    site: ProductSite,
     rows: Sequence[_Array],
-    implementations: Sequence[Implementation],
+    implementations: Sequence[ProductImplementation],
     options: OrtOptions,
 ) -> SiteErrors | None:
     """Measure the error of each implementation at a site; ``None`` if none of them runs.

@@ -1,6 +1,6 @@
 """Implementations of a product in low precision, as nodes that onnxruntime runs or fuses.
 
-A new implementation is one class with the methods of `Implementation` and one entry of
+A new implementation is one class with the methods of `ProductImplementation` and one entry of
 `IMPLEMENTATIONS`. Its price and its errors are measured, so nothing else describes it.
 """
 
@@ -13,15 +13,15 @@ from typing import Any, Protocol
 import numpy.typing as npt
 import onnx_ir
 
-from eqsat_opt.approximation.drafts import CONTRIB, Draft
+from eqsat_opt.approximation.drafts import CONTRIB, ReplacementDraft
 from eqsat_opt.approximation.weights import IntegerWeights, block_weights, integer_weights
 
-__all__ = ["IMPLEMENTATIONS", "Implementation", "integer_product", "quantise_rows"]
+__all__ = ["IMPLEMENTATIONS", "ProductImplementation", "integer_product", "quantise_rows"]
 
 _Array = npt.NDArray[Any]
 
 
-class Implementation(Protocol):
+class ProductImplementation(Protocol):
     """A way to compute a product of rows `[..., k]` with a constant matrix `[k, n]`."""
 
     @property
@@ -32,7 +32,9 @@ class Implementation(Protocol):
     def reads_integers(self) -> bool:
         """Whether it reads the rows as `quantise_rows` returns them, instead of floats."""
 
-    def emit(self, draft: Draft, rows: Sequence[onnx_ir.Value], matrix: _Array) -> onnx_ir.Value:
+    def emit(
+        self, draft: ReplacementDraft, rows: Sequence[onnx_ir.Value], matrix: _Array
+    ) -> onnx_ir.Value:
         """Add the nodes of the product, and return its result.
 
         Args:
@@ -42,7 +44,7 @@ class Implementation(Protocol):
         """
 
 
-def quantise_rows(draft: Draft, rows: onnx_ir.Value) -> Sequence[onnx_ir.Value]:
+def quantise_rows(draft: ReplacementDraft, rows: onnx_ir.Value) -> Sequence[onnx_ir.Value]:
     """Add the conversion of rows to 8-bit integers in the range of each run.
 
     Returns:
@@ -52,7 +54,7 @@ def quantise_rows(draft: Draft, rows: onnx_ir.Value) -> Sequence[onnx_ir.Value]:
 
 
 def integer_product(
-    draft: Draft, rows: Sequence[onnx_ir.Value], held: IntegerWeights
+    draft: ReplacementDraft, rows: Sequence[onnx_ir.Value], held: IntegerWeights
 ) -> onnx_ir.Value:
     """Add the nodes of a product of integers, and return its result in floats.
 
@@ -89,7 +91,9 @@ class _DynamicIntegers:
     is_per_column: bool
     reads_integers: bool = True
 
-    def emit(self, draft: Draft, rows: Sequence[onnx_ir.Value], matrix: _Array) -> onnx_ir.Value:
+    def emit(
+        self, draft: ReplacementDraft, rows: Sequence[onnx_ir.Value], matrix: _Array
+    ) -> onnx_ir.Value:
         held = integer_weights(
             matrix, bits=self.bits, is_signed=self.is_signed, is_per_column=self.is_per_column
         )
@@ -110,7 +114,9 @@ class _WeightsInBlocks:
     accuracy: int
     reads_integers: bool = False
 
-    def emit(self, draft: Draft, rows: Sequence[onnx_ir.Value], matrix: _Array) -> onnx_ir.Value:
+    def emit(
+        self, draft: ReplacementDraft, rows: Sequence[onnx_ir.Value], matrix: _Array
+    ) -> onnx_ir.Value:
         held = block_weights(matrix, bits=self.bits, block=self.block)
         k, n = matrix.shape
         attributes = {
@@ -127,7 +133,7 @@ class _WeightsInBlocks:
         return result
 
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (
+IMPLEMENTATIONS: tuple[ProductImplementation, ...] = (
     _DynamicIntegers("int8", 8, is_signed=True, is_per_column=False),
     _DynamicIntegers("int8 per column", 8, is_signed=True, is_per_column=True),
     # Without VNNI, sums of two products of 8 bits saturate; one bit less leaves room.

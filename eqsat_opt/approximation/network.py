@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import onnx_ir
 
-from eqsat_opt.approximation.choice import EXACT, Form, Kernel, Option, select_within
+from eqsat_opt.approximation.choice import EXACT, HeldForm, KernelOption, Option, select_within
 from eqsat_opt.approximation.prices import Prices, Shape
-from eqsat_opt.approximation.sites import Site
-from eqsat_opt.approximation.static.region import Region
+from eqsat_opt.approximation.sites import ProductSite
+from eqsat_opt.approximation.static.region import TimedRegion
 from eqsat_opt.approximation.static.units import Unit
 from eqsat_opt.approximation.static.ways import WAYS
 
@@ -40,32 +40,34 @@ class Network:
     """
 
     model: onnx_ir.Model
-    shapes: Mapping[Site, Shape]
+    shapes: Mapping[ProductSite, Shape]
     prices: Prices
-    region: Region
+    region: TimedRegion
     reads_integers: frozenset[str]
 
-    def kernels(self) -> Iterator[Kernel]:
+    def kernels(self) -> Iterator[KernelOption]:
         """Yield the kernels and conversions of all priced sites and units, without errors."""
         converted: dict[str, float] = {}
         for site, shape in self.shapes.items():
             if shape not in self.prices.floats:
                 continue
-            made, rows = (site.name, Form.FLOATS), site.data.name or ""
-            yield Kernel(made, ((rows, Form.FLOATS),), (Option(EXACT, self.prices.floats[shape]),))
-            for form in (Form.FLOATS, Form.RUN_RANGE):
+            made, rows = (site.name, HeldForm.FLOATS), site.data.name or ""
+            yield KernelOption(
+                made, ((rows, HeldForm.FLOATS),), (Option(EXACT, self.prices.floats[shape]),)
+            )
+            for form in (HeldForm.FLOATS, HeldForm.RUN_RANGE):
                 options = tuple(
                     Option(name, time_us)
                     for name, time_us in faster(self.prices, shape).items()
-                    if (name in self.reads_integers) is (form is Form.RUN_RANGE)
+                    if (name in self.reads_integers) is (form is HeldForm.RUN_RANGE)
                 )
                 if options:
-                    yield Kernel(made, ((rows, form),), options)
-                    if form is Form.RUN_RANGE:
+                    yield KernelOption(made, ((rows, form),), options)
+                    if form is HeldForm.RUN_RANGE:
                         converted[rows] = self.prices.conversions[shape.rows, shape.k]
         for rows, time_us in converted.items():
-            floats, integers = (rows, Form.FLOATS), (rows, Form.RUN_RANGE)
-            yield Kernel(integers, (floats,), (Option(EXACT, time_us),))
+            floats, integers = (rows, HeldForm.FLOATS), (rows, HeldForm.RUN_RANGE)
+            yield KernelOption(integers, (floats,), (Option(EXACT, time_us),))
         yield from self.region.kernels()
 
     def needed(self) -> tuple[str, ...]:
@@ -87,13 +89,13 @@ class Network:
             or any((use.node, use.idx) not in data for use in value.uses())
         )
 
-    def candidates(self, kernels: Sequence[Kernel]) -> tuple[Site | Unit, ...]:
+    def candidates(self, kernels: Sequence[KernelOption]) -> tuple[ProductSite | Unit, ...]:
         """Return the sites that could gain, and the units that gain together, largest first.
 
         Raises:
             ExtractionError: no choice of units was found in time.
         """
-        gains: dict[Site | Unit, float] = {}
+        gains: dict[ProductSite | Unit, float] = {}
         for site, shape in self.shapes.items():
             times = faster(self.prices, shape)
             if times:
@@ -103,7 +105,7 @@ class Network:
             gains[unit] = times_of_unit.floats_us - times_of_unit.integers_us
         return tuple(sorted(gains, key=lambda one: -gains[one]))
 
-    def _fastest_units(self, kernels: Sequence[Kernel]) -> dict[str, Unit]:
+    def _fastest_units(self, kernels: Sequence[KernelOption]) -> dict[str, Unit]:
         """Return the units that compute on integers where no error is too large."""
         if not self.region.units:
             return {}

@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 import onnx_ir
 
-from eqsat_opt.approximation.drafts import Draft
-from eqsat_opt.approximation.implementations import Implementation, quantise_rows
+from eqsat_opt.approximation.drafts import ReplacementDraft
+from eqsat_opt.approximation.implementations import ProductImplementation, quantise_rows
 from eqsat_opt.approximation.rewriting import site_model, with_choice
-from eqsat_opt.approximation.sites import Site, find_sites
+from eqsat_opt.approximation.sites import ProductSite, find_sites
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.onnx.exporter import model_proto
@@ -60,8 +60,8 @@ class Prices:
 
 
 def measure_prices(
-    sites: Mapping[Shape, Site],
-    implementations: Iterable[Implementation],
+    sites: Mapping[Shape, ProductSite],
+    implementations: Iterable[ProductImplementation],
     options: OrtOptions,
     deadline: Deadline,
 ) -> Prices:
@@ -108,7 +108,7 @@ def _time_us(model: onnx_ir.Model, rows: np.ndarray, options: OrtOptions) -> flo
 
 def _conversion_model() -> onnx_ir.Model:
     rows = onnx_ir.Value(name="rows", type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT))
-    draft = Draft("")
+    draft = ReplacementDraft("")
     outputs = quantise_rows(draft, rows)
     graph = onnx_ir.Graph(
         [rows], outputs, nodes=draft.nodes, opset_imports={"": 17}, name="conversion"

@@ -8,18 +8,18 @@ import onnx_ir
 
 from eqsat_opt.approximation.drafts import (
     CONTRIB,
-    Draft,
+    ReplacementDraft,
     drop_unread,
     free_prefix,
     insert_draft,
     names_in,
 )
-from eqsat_opt.approximation.implementations import Implementation, quantise_rows
-from eqsat_opt.approximation.sites import Site, find_sites
+from eqsat_opt.approximation.implementations import ProductImplementation, quantise_rows
+from eqsat_opt.approximation.sites import ProductSite, find_sites
 
 __all__ = ["Chosen", "site_model", "with_choice"]
 
-Chosen = Mapping[str, Implementation]
+Chosen = Mapping[str, ProductImplementation]
 """Implementation by the name of a site; other sites compute in floats."""
 
 
@@ -37,7 +37,7 @@ def with_choice(model: onnx_ir.Model, chosen: Chosen) -> onnx_ir.Model:
         implementation = chosen.get(site.name)
         if implementation is None:
             continue
-        draft = Draft(free_prefix(f"low{number}_", taken))
+        draft = ReplacementDraft(free_prefix(f"low{number}_", taken))
         rows: tuple[onnx_ir.Value, ...] = (site.data,)
         if implementation.reads_integers:
             known = shared.get(site.data.name or "")
@@ -52,7 +52,9 @@ def with_choice(model: onnx_ir.Model, chosen: Chosen) -> onnx_ir.Model:
     return result
 
 
-def _replace(graph: onnx_ir.Graph, site: Site, draft: Draft, product: onnx_ir.Value) -> None:
+def _replace(
+    graph: onnx_ir.Graph, site: ProductSite, draft: ReplacementDraft, product: onnx_ir.Value
+) -> None:
     """Put a draft in the place of a site's node, and remove what nobody reads any more."""
     insert_draft(graph, draft, site.node)
     (old,) = site.node.outputs
@@ -65,7 +67,7 @@ def _replace(graph: onnx_ir.Graph, site: Site, draft: Draft, product: onnx_ir.Va
     drop_unread(graph, weight)
 
 
-def site_model(site: Site, copies: int = 1) -> onnx_ir.Model:
+def site_model(site: ProductSite, copies: int = 1) -> onnx_ir.Model:
     """Return a model of one site, or of copies of it that have weights of their own.
 
     Its input is ``rows``, its outputs ``result0``, ``result1`` and so on. A bias is left out: it

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-__all__ = ["LEAST_OPSET", "Site", "constant_of", "find_sites", "is_plain_product"]
+__all__ = ["LEAST_OPSET", "ProductSite", "constant_of", "find_sites", "is_plain_product"]
 
 LEAST_OPSET = 11
 """First opset with DynamicQuantizeLinear."""
@@ -22,7 +22,7 @@ _DATA, _WEIGHT, _BIAS = range(3)
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class ProductSite:
     """A product of rows with a constant matrix in the main graph of a model.
 
     Attributes:
@@ -66,14 +66,14 @@ class Site:
         return np.ascontiguousarray(array.T) if self.is_transposed else array
 
 
-def find_sites(model: onnx_ir.Model) -> tuple[Site, ...]:
+def find_sites(model: onnx_ir.Model) -> tuple[ProductSite, ...]:
     """Return the sites of a model in the order of its nodes."""
     if model.opset_imports.get("", 0) < LEAST_OPSET:
         return ()
     return tuple(_sites(model.graph))
 
 
-def _sites(graph: onnx_ir.Graph) -> Iterator[Site]:
+def _sites(graph: onnx_ir.Graph) -> Iterator[ProductSite]:
     for node in graph:
         if node.domain not in ("", "ai.onnx") or not is_plain_product(node):
             continue
@@ -90,7 +90,7 @@ def _sites(graph: onnx_ir.Graph) -> Iterator[Site]:
         if is_transposed:
             k, n = n, k
         if k * n >= _LEAST_WEIGHTS:
-            yield Site(node, name, is_transposed, k=k, n=n)
+            yield ProductSite(node, name, is_transposed, k=k, n=n)
 
 
 def is_plain_product(node: onnx_ir.Node) -> bool:

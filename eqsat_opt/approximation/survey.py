@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-from eqsat_opt.approximation.choice import EXACT, Form, Held, Kernel
+from eqsat_opt.approximation.choice import EXACT, Held, HeldForm, KernelOption
 from eqsat_opt.approximation.errors import OutputShift, Probe, SiteErrors, local_errors, values_of
-from eqsat_opt.approximation.implementations import IMPLEMENTATIONS, Implementation
+from eqsat_opt.approximation.implementations import IMPLEMENTATIONS, ProductImplementation
 from eqsat_opt.approximation.network import Network, faster
 from eqsat_opt.approximation.prices import Prices, Shape, measure_prices
 from eqsat_opt.approximation.rewriting import with_choice
-from eqsat_opt.approximation.sites import Site, find_sites
+from eqsat_opt.approximation.sites import ProductSite, find_sites
 from eqsat_opt.approximation.static.measuring import UnitTimes, unit_errors
-from eqsat_opt.approximation.static.ranges import Range
+from eqsat_opt.approximation.static.ranges import QuantisedRange
 from eqsat_opt.approximation.static.region import static_region
 from eqsat_opt.approximation.static.rewriting import with_static
 from eqsat_opt.approximation.static.units import Unit, find_units
@@ -67,13 +67,13 @@ class Survey:
         ranges: ranges of the values that units read and make.
     """
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelOption, ...]
     needed: tuple[str, ...]
     n_sites: int
     n_late: int
     crests: tuple[float, ...]
-    implementations: Mapping[str, Implementation]
-    ranges: Mapping[str, Range] = field(default_factory=dict)
+    implementations: Mapping[str, ProductImplementation]
+    ranges: Mapping[str, QuantisedRange] = field(default_factory=dict)
 
     def applied(self, model: onnx_ir.Model, chosen: Mapping[str, str]) -> onnx_ir.Model:
         """Return the model with the chosen implementations, by the name of a result."""
@@ -90,7 +90,7 @@ def survey_of(
     options: OrtOptions,
     deadline: Deadline,
     progress: Callable[[str], None],
-    implementations: Sequence[Implementation] = IMPLEMENTATIONS,
+    implementations: Sequence[ProductImplementation] = IMPLEMENTATIONS,
 ) -> Survey:
     """Measure prices, errors and sensitivities, those of the largest gains first.
 
@@ -164,7 +164,7 @@ def survey_of(
     )
 
 
-def _shape(site: Site, values: _Values) -> Shape | None:
+def _shape(site: ProductSite, values: _Values) -> Shape | None:
     """Return the shape of a product; ``None`` if its rows are no matrices of floats."""
     array = values.get(site.data.name or "")
     if array is None or array.ndim < 2 or not array.size or array.dtype != np.float32:
@@ -172,7 +172,7 @@ def _shape(site: Site, values: _Values) -> Shape | None:
     return Shape(array.size // site.k, site.k, site.n)
 
 
-def _products(shapes: Mapping[Site, Shape], prices: Prices) -> dict[str, UnitTimes]:
+def _products(shapes: Mapping[ProductSite, Shape], prices: Prices) -> dict[str, UnitTimes]:
     """Return the times of products without the conversion of rows, by the name of the result."""
     found: dict[str, UnitTimes] = {}
     for site, shape in shapes.items():
@@ -197,7 +197,7 @@ class _Errors:
         fitting: Sequence[Feeds],
         staging: Staging,
         options: OrtOptions,
-        candidates: Sequence[Site | Unit],
+        candidates: Sequence[ProductSite | Unit],
     ) -> None:
         self._network, self._options, self._candidates = network, options, candidates
         names = {name for one in candidates for name in _moved(one)}
@@ -210,7 +210,7 @@ class _Errors:
 
     def measure(
         self,
-        known: Mapping[str, Implementation],
+        known: Mapping[str, ProductImplementation],
         deadline: Deadline,
         progress: Callable[[str], None],
     ) -> int:
@@ -222,16 +222,16 @@ class _Errors:
             if number and deadline.expired:
                 return len(self._candidates) - number
             progress(f"errors of operator {number + 1} of {len(self._candidates)}")
-            if isinstance(one, Site):
+            if isinstance(one, ProductSite):
                 self._measure_site(one, known)
             else:
                 self._measure_unit(one)
         return 0
 
-    def with_errors(self, kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+    def with_errors(self, kernels: Iterable[KernelOption]) -> Iterator[KernelOption]:
         """Yield the kernels whose errors are known."""
         for kernel in kernels:
-            is_exact = kernel.makes[1] is not Form.STATIC_RANGE
+            is_exact = kernel.makes[1] is not HeldForm.STATIC_RANGE
             options = []
             for one in kernel.options:
                 squares = self._squares.get((kernel.makes, one.name))
@@ -242,7 +242,7 @@ class _Errors:
             if options:
                 yield replace(kernel, options=tuple(options))
 
-    def _measure_site(self, site: Site, known: Mapping[str, Implementation]) -> None:
+    def _measure_site(self, site: ProductSite, known: Mapping[str, ProductImplementation]) -> None:
         shape = self._network.shapes[site]
         times = faster(self._network.prices, shape)
         errors = local_errors(
@@ -256,12 +256,12 @@ class _Errors:
         self._useful.setdefault(shape, _useful(times, errors))
         gains = self._gain(site.name, errors.differences)
         for name, square in errors.mean_square.items():
-            self._squares[(site.name, Form.FLOATS), name] = _scaled(gains, square)
+            self._squares[(site.name, HeldForm.FLOATS), name] = _scaled(gains, square)
 
     def _measure_unit(self, unit: Unit) -> None:
         region = self._network.region
         for name in unit.reads:
-            held = (name, Form.STATIC_RANGE), EXACT
+            held = (name, HeldForm.STATIC_RANGE), EXACT
             if held not in self._squares:
                 moved = tuple(_rounding(region.ranges[name], one[name]) for one in self._samples)
                 self._squares[held] = _scaled(self._gain(name, moved), _mean_square(moved))
@@ -276,7 +276,7 @@ class _Errors:
             return
         gains = self._gain(unit.name, errors.differences)
         for name, square in errors.mean_square.items():
-            form = Form.FLOATS if WAYS[name].gives_floats else Form.STATIC_RANGE
+            form = HeldForm.FLOATS if WAYS[name].gives_floats else HeldForm.STATIC_RANGE
             self._squares[(unit.name, form), name] = _scaled(gains, square)
 
     def _gain(self, name: str, differences: Sequence[npt.NDArray[Any]]) -> tuple[float, ...]:
@@ -293,9 +293,13 @@ class _Errors:
         return self._gains[name]
 
 
-def _moved(candidate: Site | Unit) -> tuple[str, ...]:
+def _moved(candidate: ProductSite | Unit) -> tuple[str, ...]:
     """Return the values that a candidate moves, besides its result those that it rounds."""
-    return (candidate.name,) if isinstance(candidate, Site) else (*candidate.reads, candidate.name)
+    return (
+        (candidate.name,)
+        if isinstance(candidate, ProductSite)
+        else (*candidate.reads, candidate.name)
+    )
 
 
 def _is_moved(shift: OutputShift) -> bool:
@@ -306,7 +310,7 @@ def _crest(shift: OutputShift) -> float:
     return shift.largest**2 / shift.mean_square
 
 
-def _rounding(held: Range, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _rounding(held: QuantisedRange, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     moved: npt.NDArray[Any] = held.floats(held.integers(array)) - array
     return moved
 

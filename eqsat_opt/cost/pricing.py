@@ -32,7 +32,7 @@ from eqsat_opt.ir.values.forms import PLAIN
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
-from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
+from eqsat_opt.runtime.backends.workers import KernelWorker, MeasurementRequest, measure_kernels
 from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.profile import HOST_PROFILE, load_profile
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
@@ -265,7 +265,7 @@ class Pricer:
         size = kernel.bytes
         return size / self._made_bytes_per_s if isinstance(size, int) else 0.0
 
-    def _made(self, offer: Offer) -> Request | None:
+    def _made(self, offer: Offer) -> MeasurementRequest | None:
         """Return the request to measure a kernel; ``None`` if its backend cannot build it."""
         if self._worker is None:
             meter = self._energy.meter if isinstance(self._energy, MeteredEnergy) else None
@@ -280,7 +280,7 @@ class Pricer:
         if len(content) >= _TELLING_BYTES:
             rate = len(content) / max(time.perf_counter() - start, 1e-6)
             self._made_bytes_per_s = min(self._made_bytes_per_s, rate)
-        return Request(offer.backend, content)
+        return MeasurementRequest(offer.backend, content)
 
     def close(self) -> None:
         """End the measuring process."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat_opt.common.codecs import Document, Entry
 from eqsat_opt.egraph.encoding.compile import BY_SCALE
-from eqsat_opt.egraph.frozen import EClasses, Loop
+from eqsat_opt.egraph.frozen import EClasses, SelfLoop
 from eqsat_opt.egraph.legend import Leaf, Legend, NamedEClasses, OpaqueNode
 from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.errors import StageError
@@ -132,7 +132,7 @@ def eclasses_from_json(document: Any) -> NamedEClasses:
         op, attrs, children, origin = reader.read(one)
         if cls not in children:
             raise StageError(f"{one.where} does not read its own class, so it is not a loop")
-        loops.append(Loop(eclass=cls, op=op, attrs=attrs, children=children, origin=origin))
+        loops.append(SelfLoop(eclass=cls, op=op, attrs=attrs, children=children, origin=origin))
     eclasses = EClasses(
         class_of=np.array(reader.class_of, dtype=np.int32),
         op=tuple(reader.op),

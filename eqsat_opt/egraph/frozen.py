@@ -34,13 +34,13 @@ from eqsat_opt.ir.ops._base import IllTyped
 from eqsat_opt.ir.values.dims import SymDim, literal
 from eqsat_opt.ir.values.types import OtherType, StaticType, TensorType, ValueType
 
-__all__ = ["EClasses", "Loop", "freeze"]
+__all__ = ["EClasses", "SelfLoop", "freeze"]
 
 IntArray = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Loop:
+class SelfLoop:
     """An e-node that reads its own class, such as ``x + 0`` in the class of ``x``.
 
     No extracted graph can contain one.
@@ -86,7 +86,7 @@ class EClasses:
     rule_names: Mapping[int, str]
     term_class: IntArray
     united_by: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[SelfLoop, ...] = ()
 
     @property
     def n_nodes(self) -> int:
@@ -428,9 +428,9 @@ def _computable(
     return sorted(known)
 
 
-def _loops(rows: list[_Raw], numbers: Mapping[Any, int]) -> tuple[Loop, ...]:
+def _loops(rows: list[_Raw], numbers: Mapping[Any, int]) -> tuple[SelfLoop, ...]:
     loops = [
-        Loop(
+        SelfLoop(
             eclass=numbers[row.cls],
             op=row.op,
             attrs=row.attrs,

@@ -11,7 +11,7 @@ from eqsat_opt.extract.engine import conclude, price
 from eqsat_opt.extract.extraction import Choice, Extraction
 from eqsat_opt.extract.objective import AnyObjective, Objective, Product, Ratio
 from eqsat_opt.extract.problem import FloatArray, IntArray, Problem
-from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.answer import EffortSettings
 from eqsat_opt.extract.solve.weighted_sum import raise_choice
 from eqsat_opt.extract.solvers import solve
 
@@ -80,7 +80,7 @@ def alternatives(
             prices,
             aim,
             incumbent=extraction.choice,
-            settings=Settings("local", 0.0, seed, True),
+            settings=EffortSettings("local", 0.0, seed, True),
             time_limit_s=max(0.0, deadline - time.perf_counter()),
         )
         if solution.rows is None:

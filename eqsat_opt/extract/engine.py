@@ -20,7 +20,7 @@ from eqsat_opt.extract.extraction import (
 )
 from eqsat_opt.extract.objective import AnyObjective
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.solve.answer import Method, Settings
+from eqsat_opt.extract.solve.answer import EffortSettings, Method
 from eqsat_opt.extract.solve.weighted_sum import raise_choice
 from eqsat_opt.extract.solvers import solve
 
@@ -120,7 +120,7 @@ def extract(
         price(problem, objective),
         objective,
         incumbent=incumbent,
-        settings=Settings(
+        settings=EffortSettings(
             method,
             gap,
             seed,

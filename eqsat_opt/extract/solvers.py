@@ -7,7 +7,7 @@ from collections.abc import Callable
 from eqsat_opt.extract.extraction import Choice
 from eqsat_opt.extract.objective import AnyObjective, Product, Ratio
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.answer import EffortSettings
 from eqsat_opt.extract.solve.weighted_sum import Solution
 from eqsat_opt.extract.tradeoff.product import solve_product
 from eqsat_opt.extract.tradeoff.ratio import solve_ratio
@@ -22,7 +22,7 @@ def solve(
     objective: AnyObjective,
     *,
     incumbent: Choice | None,
-    settings: Settings,
+    settings: EffortSettings,
     time_limit_s: float,
     note: Callable[[str, float, float], None] = lambda stage, cost, bound: None,
 ) -> Solution:

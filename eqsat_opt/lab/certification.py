@@ -22,7 +22,7 @@ from eqsat_opt.proving.selection import book_certificates, certificate_path
 from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rule import Phase, Rule, directed
 
-__all__ = ["LEVELS", "Outcome", "SerialExecutor", "verify", "write_book"]
+__all__ = ["LEVELS", "RuleOutcome", "SerialExecutor", "verify", "write_book"]
 
 LEVELS = (1, 2, 3)
 _PROOF_LIMIT_S = 3.0
@@ -33,7 +33,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """The outcome of verifying one rule.
 
     Attributes:
@@ -160,7 +160,7 @@ def verify(
     known: Mapping[str, Certificate] | None = None,
     axioms: Sequence[Rule] | None = None,
     emission: Emission | None = None,
-) -> list[Outcome]:
+) -> list[RuleOutcome]:
     """Verify rules up to a level.
 
     Args:
@@ -198,7 +198,7 @@ def verify(
         proven = [r for r in sound if certificates[r.name].level == 2] if axioms is None else axioms
         _to_level_3(sound, certificates, proven, steps, times=times)
     return [
-        Outcome(
+        RuleOutcome(
             rule=rule, certificate=certificates.get(rule.name), error=errors[rule.name],
             notes=tuple(notes[rule.name]),
             time_s=times[rule.name],
@@ -293,7 +293,7 @@ def _to_level_3(
             )
 
 
-def write_book(outcomes: Iterable[Outcome]) -> list[str]:
+def write_book(outcomes: Iterable[RuleOutcome]) -> list[str]:
     """Write the certificates of the book's rules beside the book.
 
     In a file that is written, rules without an outcome keep their earlier certificates. The

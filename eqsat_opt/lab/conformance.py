@@ -21,7 +21,7 @@ from eqsat_opt.proving.taso.handwritten import HAND_WRITTEN
 from eqsat_opt.rules.axioms import axioms
 from eqsat_opt.rules.rule import Rule
 
-__all__ = ["Conformance", "Progress", "Verdict", "classify"]
+__all__ = ["Conformance", "ConformanceVerdict", "Progress", "classify"]
 
 Status = Literal["derived", "refuted", "open"]
 Progress = Callable[[int, int, str], None]
@@ -36,7 +36,7 @@ _POINTS = 30
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ConformanceVerdict:
     """The verdict on one rule.
 
     Attributes:
@@ -109,8 +109,8 @@ class Conformance:
         time_s: seconds for everything.
     """
 
-    verdicts: tuple[Verdict, ...]
-    hand_written: tuple[Verdict, ...]
+    verdicts: tuple[ConformanceVerdict, ...]
+    hand_written: tuple[ConformanceVerdict, ...]
     time_s: float
 
     def count(self, status: Status) -> int:
@@ -123,7 +123,7 @@ class Conformance:
         return tuple(v.rule for v in self.verdicts if v.status == "derived")
 
     @property
-    def conditional(self) -> tuple[Verdict, ...]:
+    def conditional(self) -> tuple[ConformanceVerdict, ...]:
         """Derived rules that are wrong on grouped convolutions."""
         return tuple(v for v in self.verdicts if v.condition is not None)
 
@@ -176,7 +176,7 @@ def _settled(
     return None, refutation, "open" if refutation is None else "refuted"
 
 
-def _verdict(prover: Prover, rule: TasoRule) -> Verdict:
+def _verdict(prover: Prover, rule: TasoRule) -> ConformanceVerdict:
     derivation, refutation, status = _settled(prover, rule, Groups.ORDINARY)
     any_group: Status | None = None
     grouped: Refutation | None = None
@@ -185,7 +185,7 @@ def _verdict(prover: Prover, rule: TasoRule) -> Verdict:
         any_group, grouped = status, refutation
         if status != "refuted":
             _, grouped, any_group = _settled(prover, rule, Groups.ANY)
-    return Verdict(
+    return ConformanceVerdict(
         rule=to_rule(rule),
         text=str(rule),
         status=status,
@@ -196,10 +196,12 @@ def _verdict(prover: Prover, rule: TasoRule) -> Verdict:
     )
 
 
-def _hand_written(rule: Rule) -> Verdict:
+def _hand_written(rule: Rule) -> ConformanceVerdict:
     refutation = _refutation([rule])
     status: Status = "open" if refutation is None else "refuted"
-    return Verdict(rule=rule, text=str(rule), status=status, derivation=None, refutation=refutation)
+    return ConformanceVerdict(
+        rule=rule, text=str(rule), status=status, derivation=None, refutation=refutation
+    )
 
 
 def classify(

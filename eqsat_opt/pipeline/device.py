@@ -11,11 +11,11 @@ from eqsat_opt.cost.recorded import RecordedDevice, RecordedPricer, load_recorde
 from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 
-__all__ = ["Device", "device_of", "device_pricer"]
+__all__ = ["TargetDevice", "device_of", "device_pricer"]
 
 
 @dataclass(frozen=True)
-class Device:
+class TargetDevice:
     """A target device, which need not be part of this machine.
 
     Attributes:
@@ -29,17 +29,17 @@ class Device:
     recorded: RecordedDevice | None
 
 
-def device_of(name: str) -> Device:
+def device_of(name: str) -> TargetDevice:
     """Load a device by its name or path.
 
     Raises:
         OptionError: there is no such device, or its file is damaged.
     """
-    return Device(name, load_profile(name), load_recorded(name))
+    return TargetDevice(name, load_profile(name), load_recorded(name))
 
 
 def device_pricer(
-    device: Device, energy: EnergyModel | MeteredEnergy | None, precision: Precision
+    device: TargetDevice, energy: EnergyModel | MeteredEnergy | None, precision: Precision
 ) -> ProfilePricer | RecordedPricer:
     """Return the prices of a device: measured ones where they are known for the precision.
 

@@ -18,7 +18,7 @@ from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.earlier_result import Joined
 from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.racing.examination import Decision
-from eqsat_opt.racing.finding import Found
+from eqsat_opt.racing.finding import Findings
 from eqsat_opt.racing.verdict import Verdict
 
 __all__ = [
@@ -48,7 +48,7 @@ def unlimited(verdict: Verdict, breaks: str) -> Iterator[str]:
         yield f"the original stays although it breaks a limit: {breaks}"
 
 
-def caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
+def caveats(objective: AnyObjective, found: Findings) -> Iterator[str]:
     """Yield a note for each part of the objective for which lower bounds of prices prove nothing.
 
     A ratio is not bounded by lower bounds of its denominator, and a limit that is kept by lower
@@ -71,7 +71,7 @@ def caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
             )
 
 
-def unrecorded(pricer: AnyPricer, found: Found) -> Iterator[str]:
+def unrecorded(pricer: AnyPricer, found: Findings) -> Iterator[str]:
     """Yield a note on kernels of the result without a recorded price, and how to record them."""
     if found.proposal is None:
         return

@@ -59,7 +59,7 @@ from eqsat_opt.pipeline.terms import (
 from eqsat_opt.racing.earlier_result import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.racing.entrants import ORIGINAL
 from eqsat_opt.racing.examination import Decision, race_candidates
-from eqsat_opt.racing.finding import Found, Job, find_candidates
+from eqsat_opt.racing.finding import Findings, Job, find_candidates
 from eqsat_opt.racing.opaque_share import time_share
 from eqsat_opt.racing.verdict import Verdict, unraced
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
@@ -433,7 +433,7 @@ def _nothing() -> None:
 
 def _joined(
     job: Job,
-    found: Found,
+    found: Findings,
     destination: Destination | None,
     model: onnx_ir.Model,
     origin: Callable[[], str],
@@ -489,12 +489,9 @@ def _passing_share(coverage: Coverage, job: Job, joined: Joined, request: Reques
     )
 
 
-def _with_settings(original: onnx_ir.Model, found: Found, verdict: Verdict) -> onnx_ir.Model | None:
-    """Return the winning model, with the level that the verdict demands in its metadata.
-
-    ``None`` if the original stays as it is.
-    """
+def _with_settings(model: onnx_ir.Model, found: Findings, verdict: Verdict) -> onnx_ir.Model | None:
+    """Return the winner with the level that the verdict demands, ``None`` for the original."""
     chosen = None if verdict.winner == ORIGINAL else found.exported[verdict.winner]
     if verdict.level:
-        chosen = with_advice(original.clone() if chosen is None else chosen, verdict.level)
+        chosen = with_advice(model.clone() if chosen is None else chosen, verdict.level)
     return chosen

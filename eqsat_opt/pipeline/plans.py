@@ -33,7 +33,7 @@ from eqsat_opt.runtime.plan.streams import begins_us, makespan_us, schedule_of
 
 if TYPE_CHECKING:  # running a plan needs no graph
     from eqsat_opt.ir.graph.graph import Graph
-    from eqsat_opt.runtime.planning.recomputation import Front
+    from eqsat_opt.runtime.planning.recomputation import RecomputationFront
 
 __all__ = [
     "describe_plan", "differences", "load_plan", "memory_front", "plan_model", "read_plan",
@@ -146,7 +146,9 @@ def plan_model(
     raise front.failure(memory_limit)
 
 
-def memory_front(model: Any, *, shapes: Mapping[str, tuple[int, ...] | int] | None = None) -> Front:
+def memory_front(
+    model: Any, *, shapes: Mapping[str, tuple[int, ...] | int] | None = None
+) -> RecomputationFront:
     """Return the choices between the memory of a model's values and computing some of them twice.
 
     Args:

@@ -19,7 +19,7 @@ from eqsat_opt.cost.metrics import ENERGY, TIME, metric_name, peaks_capped, requ
 from eqsat_opt.cost.pricing import PRECISION
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import AnyObjective, parse_objective
-from eqsat_opt.pipeline.device import Device, device_of, device_pricer
+from eqsat_opt.pipeline.device import TargetDevice, device_of, device_pricer
 from eqsat_opt.pipeline.options import Options, Shapes
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
@@ -84,7 +84,7 @@ class Request:
     selection: str
     numerics: Numerics
     precision: Precision
-    device: Device | None
+    device: TargetDevice | None
     energy: EnergyModel | MeteredEnergy | None
     budget_s: float
     shape_sets: tuple[Shapes, ...]
@@ -273,7 +273,7 @@ def _energy(options: Options, objective: AnyObjective) -> EnergyModel | MeteredE
 def _require_possible(
     objective: AnyObjective,
     streams: int,
-    device: Device | None,
+    device: TargetDevice | None,
     energy: EnergyModel | MeteredEnergy | None,
     precision: Precision,
 ) -> None:

@@ -9,7 +9,7 @@ from eqsat_opt.egraph import Budget
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.pipeline.objective import is_by_clock, ties_broken
 from eqsat_opt.pipeline.request import Request
-from eqsat_opt.racing.examination import Terms
+from eqsat_opt.racing.examination import RaceTerms
 from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.select.proposal import SearchOptions
 
@@ -52,9 +52,9 @@ def search_options(request: Request, sizes: Mapping[str, int], deadline: Deadlin
 
 def terms_of(
     request: Request, search: SearchOptions, sizes: tuple[Sizes, ...], deadline: Deadline
-) -> Terms:
+) -> RaceTerms:
     is_raced = request.race and request.is_here
-    return Terms(
+    return RaceTerms(
         threads=request.threads,
         numerics=request.numerics,
         seeds=request.seeds,

@@ -15,7 +15,7 @@ from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.handles import folding_s
 from eqsat_opt.ir.graph.plain_names import plain_kernel
 from eqsat_opt.ir.onnx.exporter import export_model
-from eqsat_opt.racing.examination import Terms
+from eqsat_opt.racing.examination import RaceTerms
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import SearchOptions, propose
 from eqsat_opt.select.rebuilding.raising import rules_used
@@ -47,7 +47,7 @@ def accuse(
     wrong: Iterable[Graph],
     rules: Sequence[Rule],
     search: SearchOptions,
-    terms: Terms,
+    terms: RaceTerms,
     reference: Reference,
     staging: Staging,
     deadline: Deadline,

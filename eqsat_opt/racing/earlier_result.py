@@ -23,8 +23,8 @@ from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
-from eqsat_opt.racing.examination import Terms, compared, observe
-from eqsat_opt.racing.finding import Found
+from eqsat_opt.racing.examination import RaceTerms, compared, observe
+from eqsat_opt.racing.finding import Findings
 from eqsat_opt.racing.verdict import PREVIOUS, Status, Verdict
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, level_of
 from eqsat_opt.runtime.backends.tuned_file import is_tuned_by
@@ -91,7 +91,7 @@ class Joined:
         note: why it does not take part, as a sentence; empty if there is nothing to say.
     """
 
-    found: Found
+    found: Findings
     previous: Previous | None = None
     name: str = ""
     note: str = ""
@@ -110,12 +110,12 @@ class Joined:
 
 
 def join_previous(
-    found: Found,
+    found: Findings,
     path: str | os.PathLike[str],
     given: onnx_ir.Model,
     origin: Callable[[], str],
     original: ModelSource,
-    terms: Terms,
+    terms: RaceTerms,
 ) -> Joined:
     """Let the result of an earlier run race again, if it computes what the original computes.
 

@@ -38,13 +38,13 @@ from eqsat_opt.runtime.processor import crowd
 from eqsat_opt.runtime.source import ModelSource, read_structure
 from eqsat_opt.validation.compare import Difference, OpenSession, Reference, differences
 from eqsat_opt.validation.designed_inputs import value_drafts
-from eqsat_opt.validation.trials import Draft, parameter_drafts, sample_drafts, size_drafts
+from eqsat_opt.validation.trials import InputDraft, parameter_drafts, sample_drafts, size_drafts
 
 __all__ = [
     "ORIGINAL",
     "Decision",
     "Examination",
-    "Terms",
+    "RaceTerms",
     "affordable",
     "compared",
     "drafts_of",
@@ -66,7 +66,7 @@ _SHORTEST_RACE = 3
 
 
 @dataclass(frozen=True)
-class Terms:
+class RaceTerms:
     """The terms of a race.
 
     Attributes:
@@ -212,7 +212,7 @@ def has_session_variants(graph: Graph) -> bool:
 
 
 def _settings(
-    models: Mapping[str, ModelSource], graph: Graph, terms: Terms
+    models: Mapping[str, ModelSource], graph: Graph, terms: RaceTerms
 ) -> dict[str, OrtOptions]:
     """Return the options of each entrant: those of a default session, and for some, other levels.
 
@@ -245,7 +245,7 @@ def _races(
     models: Mapping[str, ModelSource],
     reference: Reference,
     graph: Graph,
-    terms: Terms,
+    terms: RaceTerms,
     incumbent: str,
 ) -> list[RaceResult]:
     """Hold a race for each set of sizes, or the first only if it leaves the original in its place.
@@ -303,7 +303,7 @@ def drafts_of(
     sets: Sequence[Mapping[str, int]],
     numerics: Numerics,
     precision: Precision = Precision.STRICT,
-) -> Iterator[Draft]:
+) -> Iterator[InputDraft]:
     """Yield drafts of further sizes and designed values in turn, so that a short time covers both.
 
     Args:
@@ -326,7 +326,7 @@ def drafts_of(
 
 
 def examine(
-    candidates: Mapping[str, ModelSource], original: ModelSource, terms: Terms
+    candidates: Mapping[str, ModelSource], original: ModelSource, terms: RaceTerms
 ) -> Examination:
     """Run every candidate where the original runs, and compare what they compute.
 
@@ -342,7 +342,7 @@ def examine(
     return compared(observe(original, terms), candidates, terms)
 
 
-def observe(original: ModelSource, terms: Terms) -> Examination:
+def observe(original: ModelSource, terms: RaceTerms) -> Examination:
     """Run the original, with which candidates are then compared; see :func:`examine`."""
     start = time.perf_counter()
 
@@ -388,7 +388,7 @@ def observe(original: ModelSource, terms: Terms) -> Examination:
 
 
 def compared(
-    before: Examination, candidates: Mapping[str, ModelSource], terms: Terms
+    before: Examination, candidates: Mapping[str, ModelSource], terms: RaceTerms
 ) -> Examination:
     """Return an examination with further candidates, which are compared with the same outputs."""
     reference = before.reference
@@ -434,7 +434,7 @@ def race_candidates(
     original: ModelSource,
     graph: Graph,
     examined: Examination,
-    terms: Terms,
+    terms: RaceTerms,
     *,
     incumbent: str = "",
 ) -> Decision:

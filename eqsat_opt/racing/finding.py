@@ -37,7 +37,7 @@ from eqsat_opt.racing.entrants import (
 )
 from eqsat_opt.racing.examination import (
     Examination,
-    Terms,
+    RaceTerms,
     compared,
     has_session_variants,
     observe,
@@ -53,7 +53,7 @@ from eqsat_opt.validation.compare import Difference
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["Found", "Job", "find_candidates"]
+__all__ = ["Findings", "Job", "find_candidates"]
 
 _STAYS = "the original stays"
 
@@ -94,7 +94,7 @@ class Job:
     clean: Graph
     imported: Graph
     search: SearchOptions
-    terms: Terms
+    terms: RaceTerms
     pricer: AnyPricer
     staging: Staging
     strict: bool
@@ -107,7 +107,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Found:
+class Findings:
     """The candidates of one search, and the results of running them.
 
     Attributes:
@@ -150,7 +150,7 @@ class Found:
 
 def find_candidates(
     job: Job, rules: Sequence[Rule], deadline: Deadline
-) -> tuple[Found | None, tuple[str, ...]]:
+) -> tuple[Findings | None, tuple[str, ...]]:
     """Search for candidates, and again without the rules that made a candidate wrong.
 
     The simplified graph is compared first, so that a search cannot use up its time. Where a search
@@ -222,18 +222,18 @@ def _may_have_no_answer(objective: AnyObjective) -> bool:
     return not isinstance(objective, Objective) or objective.is_limited
 
 
-def _simplified(job: Job) -> Found:
+def _simplified(job: Job) -> Findings:
     """Return the simplified graph as a candidate that was compared, if a race may be won by it."""
     terms = job.terms
     is_raced = terms.race_s and not terms.by_cost and not job.search.objective.is_limited
     if not is_raced or not is_simpler(job.clean, job.imported):
-        return Found()
-    return _joined(job, Found(), {CLEAN: job.clean})
+        return Findings()
+    return _joined(job, Findings(), {CLEAN: job.clean})
 
 
 def _search(
-    job: Job, rules: Sequence[Rule], stages_s: Counter[str], simplified: Found
-) -> Found | None:
+    job: Job, rules: Sequence[Rule], stages_s: Counter[str], simplified: Findings
+) -> Findings | None:
     """Search once, and add the seconds of its stages to ``stages_s``."""
     deadline = job.search.deadline
     least_s = _NODE_S * len(job.clean.nodes)
@@ -259,7 +259,7 @@ def _search(
     return _joined(job, found, entrants)
 
 
-def _joined(job: Job, found: Found, entrants: Mapping[str, Graph]) -> Found:
+def _joined(job: Job, found: Findings, entrants: Mapping[str, Graph]) -> Findings:
     """Add entrants that are in time, the cheapest first, and compare those that are new."""
     deadline = job.terms.deadline
     late = [n for n, g in entrants.items() if folding_s(g.constants.values()) > deadline.left_s]
@@ -343,7 +343,7 @@ def _worth_writing(
             yield label, model
 
 
-def _examined(job: Job, found: Found) -> Found:
+def _examined(job: Job, found: Findings) -> Findings:
     """Compare the candidates that were not compared yet and are in time."""
     original, terms = job.staging.original, job.terms
     before = found.examined or observe(original, terms)
@@ -364,7 +364,7 @@ def _examined(job: Job, found: Found) -> Found:
 
 
 def _accuse(
-    job: Job, found: Found, examined: Examination, rules: Sequence[Rule], deadline: Deadline
+    job: Job, found: Findings, examined: Examination, rules: Sequence[Rule], deadline: Deadline
 ) -> Accusation:
     assert examined.reference is not None
     if found.proposal is None:

@@ -20,7 +20,7 @@ from eqsat_opt.runtime.devices.host import processor_us
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.plan import Launch
 from eqsat_opt.runtime.source import Feeds
-from eqsat_opt.select.rebuilding.planning import Draft
+from eqsat_opt.select.rebuilding.planning import PlanDraft
 
 __all__ = ["with_own_kernels"]
 
@@ -31,13 +31,13 @@ _OPTIONS = OrtOptions(threads=1, spinning=False)
 
 
 def with_own_kernels(
-    draft: Draft,
-    opened: Callable[[Draft], Executable],
+    draft: PlanDraft,
+    opened: Callable[[PlanDraft], Executable],
     trials: Sequence[Feeds],
     *,
     max_error: float,
     deadline: Deadline,
-) -> Draft | None:
+) -> PlanDraft | None:
     """Put kernels of our own inside the sessions of a plan; return ``None`` where none gains.
 
     Args:
@@ -84,7 +84,7 @@ def with_own_kernels(
     backends = {launch.backend for launch in plan.launches}
     versions = {one: load_launcher(one).version() for one in sorted(backends)}
     placement = f"{draft.placement} with own kernels inside"
-    return Draft(draft.graph, placement, replace(plan, versions=versions))
+    return PlanDraft(draft.graph, placement, replace(plan, versions=versions))
 
 
 def _is_session(launch: Launch) -> bool:

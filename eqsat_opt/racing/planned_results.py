@@ -29,7 +29,7 @@ from eqsat_opt.runtime.inputs import sizes_for, symbolic_sizes
 from eqsat_opt.runtime.plan.constants import Tensors, Weights
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, read_structure
-from eqsat_opt.select.rebuilding.planning import Draft, simulated_us
+from eqsat_opt.select.rebuilding.planning import PlanDraft, simulated_us
 from eqsat_opt.validation.compare import Reference, differences
 from eqsat_opt.validation.designed_inputs import value_drafts
 
@@ -94,7 +94,7 @@ class PlanJob:
         deadline: end of the whole run.
     """
 
-    drafts: tuple[Draft, ...]
+    drafts: tuple[PlanDraft, ...]
     weights: Tensors
     original: ModelSource
     portable: ModelSource | None
@@ -122,7 +122,7 @@ class PlannedResult:
         held: the race; ``None`` if there was none.
     """
 
-    draft: Draft
+    draft: PlanDraft
     predicted_us: float
     considered: Mapping[str, float]
     refused: Mapping[str, str]
@@ -182,7 +182,7 @@ class _Judge:
         self._tensors = Weights.of(job.weights)
         self._clock = processor_us if job.session.threads == 1 else None
 
-    def open(self, draft: Draft) -> Executable:
+    def open(self, draft: PlanDraft) -> Executable:
         """Make a plan ready to run.
 
         Raises:
@@ -193,7 +193,7 @@ class _Judge:
         except PlanError as error:
             raise RuntimeFailed(str(error)) from error
 
-    def judge(self, draft: Draft) -> bool:
+    def judge(self, draft: PlanDraft) -> bool:
         """Compare and price a plan; return whether it computes something else."""
         begin, job = time.perf_counter(), self.job
         try:
@@ -312,7 +312,7 @@ def _has_session(plan: Plan) -> bool:
     return any(launch.backend == ORT for launch in plan.launches)
 
 
-def _racers(prices: Mapping[str, float], drafts: Mapping[str, Draft]) -> list[str]:
+def _racers(prices: Mapping[str, float], drafts: Mapping[str, PlanDraft]) -> list[str]:
     """Return the names of the cheapest plans, and then of the cheapest plan of one launch."""
     ranked = sorted(prices, key=prices.__getitem__)
     whole = (name for name in ranked if len(drafts[name].plan.launches) == 1)

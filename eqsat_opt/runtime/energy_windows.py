@@ -24,8 +24,8 @@ from eqsat_opt.runtime.measure import SYSTEM_CLOCK, Clock
 __all__ = [
     "AGAIN",
     "EnergyReport",
-    "Load",
     "LoadEnergy",
+    "RepeatedLoad",
     "SensingMeter",
     "Window",
     "WindowOptions",
@@ -59,7 +59,7 @@ class SensingMeter(EnergyMeter, Protocol):
 
 
 @dataclass(frozen=True)
-class Load:
+class RepeatedLoad:
     """A load that is run many times.
 
     Attributes:
@@ -184,7 +184,10 @@ class _Watch:
 
 
 def take_window(
-    load: Load, meter: SensingMeter, terms: WindowOptions | None = None, clock: Clock = SYSTEM_CLOCK
+    load: RepeatedLoad,
+    meter: SensingMeter,
+    terms: WindowOptions | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Window:
     """Run a load for one window.
 
@@ -217,7 +220,7 @@ def take_window(
     )
 
 
-def _warm(load: Load, seconds: float, clock: Clock) -> tuple[int, float]:
+def _warm(load: RepeatedLoad, seconds: float, clock: Clock) -> tuple[int, float]:
     """Warm a load up; return the replays that make a batch, and the seconds that a batch takes."""
     load.queue()
     load.wait()  # the first replay may allocate
@@ -236,7 +239,7 @@ def _warm(load: Load, seconds: float, clock: Clock) -> tuple[int, float]:
 
 
 def windows_in_turn(
-    loads: Sequence[Load],
+    loads: Sequence[RepeatedLoad],
     meter: SensingMeter,
     terms: WindowOptions | None = None,
     clock: Clock = SYSTEM_CLOCK,

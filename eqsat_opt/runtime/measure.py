@@ -35,7 +35,7 @@ __all__ = [
     "Clock",
     "ClockKind",
     "Measurement",
-    "Sample",
+    "TimingSample",
     "clean_samples",
     "clock_kind",
     "measure",
@@ -128,7 +128,7 @@ def _observed_cpu_step_ns() -> int:
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimingSample:
     """One timed group of runs; times are per run."""
 
     wall_us: float
@@ -229,12 +229,12 @@ def measure(
             break
     runs = runs_per_sample(call, clock)
 
-    samples: list[Sample] = []
+    samples: list[TimingSample] = []
     minima: list[float] = []
     kind: ClockKind | None = None
     deadline = clock.wall_ns() + round(budget_s * 1e9)
     while True:
-        burst: list[Sample] = []
+        burst: list[TimingSample] = []
         while len(burst) < _BURST_SAMPLES and (not samples or clock.wall_ns() < deadline):
             burst.append(take_sample(call, runs, clock))
             samples.append(burst[-1])
@@ -320,7 +320,7 @@ def runs_per_sample(call: Callable[[], object], clock: Clock = SYSTEM_CLOCK) -> 
     return runs
 
 
-def take_sample(call: Callable[[], object], runs: int, clock: Clock = SYSTEM_CLOCK) -> Sample:
+def take_sample(call: Callable[[], object], runs: int, clock: Clock = SYSTEM_CLOCK) -> TimingSample:
     """Time `runs` consecutive runs."""
     preemptions = clock.preemptions()
     wall = clock.wall_ns()
@@ -329,7 +329,7 @@ def take_sample(call: Callable[[], object], runs: int, clock: Clock = SYSTEM_CLO
         call()
     cpu = clock.cpu_ns() - cpu
     wall = clock.wall_ns() - wall
-    return Sample(wall / runs / 1e3, cpu / runs / 1e3, clock.preemptions() > preemptions)
+    return TimingSample(wall / runs / 1e3, cpu / runs / 1e3, clock.preemptions() > preemptions)
 
 
 def clock_kind(threads: int, sample_us: float, clock: Clock = SYSTEM_CLOCK) -> ClockKind:
@@ -338,7 +338,7 @@ def clock_kind(threads: int, sample_us: float, clock: Clock = SYSTEM_CLOCK) -> C
     return "cpu" if threads == 1 and fine else "wall"
 
 
-def clean_samples(samples: Sequence[Sample]) -> Sequence[Sample]:
+def clean_samples(samples: Sequence[TimingSample]) -> Sequence[TimingSample]:
     """Return the samples that were not preempted, or all samples if those are fewer than half."""
     clean = [sample for sample in samples if not sample.preempted]
     return clean if 2 * len(clean) >= len(samples) else samples
@@ -353,7 +353,7 @@ def _seconds_since(start_ns: int, clock: Clock) -> float:
     return (clock.wall_ns() - start_ns) / 1e9
 
 
-def _summary(samples: Sequence[Sample], kind: ClockKind) -> Measurement:
+def _summary(samples: Sequence[TimingSample], kind: ClockKind) -> Measurement:
     times = sorted(sample.time_us(kind) for sample in clean_samples(samples))
     return Measurement(
         time_us=min(sample.time_us(kind) for sample in samples),

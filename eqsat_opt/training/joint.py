@@ -20,9 +20,9 @@ from eqsat_opt.ir.passes.simplification.simplify import simplify
 from eqsat_opt.ir.values.types import FLOATS, TensorType, ValueType
 from eqsat_opt.training.derivatives.table import is_constant
 from eqsat_opt.training.losses import named_loss, require_float
-from eqsat_opt.training.optimisers import Settings, Update, named_optimiser
+from eqsat_opt.training.optimisers import OptimiserSettings, Update, named_optimiser
 from eqsat_opt.training.reverse import accumulate
-from eqsat_opt.training.tape import Tape, Value
+from eqsat_opt.training.tape import Tape, TapeValue
 from eqsat_opt.training.training_mode import (
     Mask,
     has_dropout,
@@ -71,7 +71,7 @@ class TrainingOptions:
 
     loss: str = "cross_entropy"
     optimiser: str = "adam"
-    settings: Settings = field(default_factory=Settings)
+    settings: OptimiserSettings = field(default_factory=OptimiserSettings)
     output: str | None = None
     class_axis: int = 1
     train: Sequence[str] = ()
@@ -248,14 +248,14 @@ class _Joint:
 
     def __init__(self, graph: Graph, output: str, options: TrainingOptions) -> None:
         self.tape = Tape(graph)
-        self.updates: dict[str, tuple[str, Value]] = {}
+        self.updates: dict[str, tuple[str, TapeValue]] = {}
         self.zeros: dict[str, TensorType] = {}
         self._graph = graph
         self._options = options
         value = self.tape.value(output)
         self._loss, target = named_loss(options.loss)(self.tape, value, options.class_axis)
         self._data = [*graph.inputs, target.name]
-        self._outputs: dict[str, Value] = {LOSS: self._loss}
+        self._outputs: dict[str, TapeValue] = {LOSS: self._loss}
 
     def differentiate(self, parameters: Sequence[str]) -> None:
         """Append the gradients, and the updates that follow from them."""
@@ -276,13 +276,13 @@ class _Joint:
         else:
             self._update(gradients)
 
-    def _return(self, gradients: Mapping[str, Value]) -> None:
+    def _return(self, gradients: Mapping[str, TapeValue]) -> None:
         for name, gradient in gradients.items():
             self._outputs[f"{name}.gradient"] = gradient
             if self._options.accumulate > 1:
                 self.updates[f"{name}.accumulated"] = (f"{name}.gradient", gradient)
 
-    def _update(self, gradients: Mapping[str, Value]) -> None:
+    def _update(self, gradients: Mapping[str, TapeValue]) -> None:
         optimiser, tape = named_optimiser(self._options.optimiser), self.tape
         number = TensorType(self._loss.dtype, ())
         rate = step = tape.input(RATE, number)
@@ -301,7 +301,7 @@ class _Joint:
             for one, value in next_state.items():
                 self.updates[f"{name}.{one}"] = (f"{name}.{one}.next", value)
 
-    def _state(self, parameter: str, kind: str) -> Value:
+    def _state(self, parameter: str, kind: str) -> TapeValue:
         type_ = self.tape.type(parameter)
         name = f"{parameter}.{kind}"
         self.zeros[name] = type_

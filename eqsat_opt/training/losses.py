@@ -7,27 +7,27 @@ from collections.abc import Callable
 from eqsat_opt.errors import ModelError, OptionError, or_nearest
 from eqsat_opt.ir.graph.graph import Node
 from eqsat_opt.ir.values.types import FLOATS, TensorType, ValueType
-from eqsat_opt.training.tape import Tape, Value
+from eqsat_opt.training.tape import Tape, TapeValue
 
 __all__ = ["LOSSES", "TARGET", "Loss", "named_loss"]
 
 TARGET = "target"
 """Name of the input that the output of the model is compared with."""
 
-Loss = Callable[[Tape, Value, int], tuple[Value, Value]]
+Loss = Callable[[Tape, TapeValue, int], tuple[TapeValue, TapeValue]]
 """A function of a tape, the output of the model and the axis of classes to the loss, a scalar, and
 the target, a new input.
 """
 
 
-def _mse(tape: Tape, output: Value, _axis: int) -> tuple[Value, Value]:
+def _mse(tape: Tape, output: TapeValue, _axis: int) -> tuple[TapeValue, TapeValue]:
     """Return the mean squared difference from a target of the output's type."""
     target = tape.input(TARGET, output.type)
     difference = output - target
     return _mean(difference * difference), target
 
 
-def _cross_entropy(tape: Tape, output: Value, axis: int) -> tuple[Value, Value]:
+def _cross_entropy(tape: Tape, output: TapeValue, axis: int) -> tuple[TapeValue, TapeValue]:
     """Return the mean negative logarithm of the probability of the right class.
 
     The output holds logits, or what a Softmax or LogSoftmax along the axis of classes makes of
@@ -46,7 +46,7 @@ def _cross_entropy(tape: Tape, output: Value, axis: int) -> tuple[Value, Value]:
     return -_mean(logarithms.apply("GatherElements", places, axis=axis)), target
 
 
-def _log_probabilities(tape: Tape, output: Value, axis: int) -> Value:
+def _log_probabilities(tape: Tape, output: TapeValue, axis: int) -> TapeValue:
     node = tape.producer(output)
     if node is not None and node.op in _NORMALISED and node.attr("axis") == axis:
         # The logarithm of a Softmax loses digits where probabilities are small.
@@ -59,7 +59,7 @@ def _log_probabilities(tape: Tape, output: Value, axis: int) -> Value:
 _NORMALISED = ("Softmax", "LogSoftmax")
 
 
-def _mean(values: Value) -> Value:
+def _mean(values: TapeValue) -> TapeValue:
     if not values.rank:
         return values
     return values.mean(range(values.rank), keepdims=False)

@@ -16,9 +16,9 @@ from eqsat_opt.ir.graph.graph import Node, attributes
 from eqsat_opt.ir.onnx.mapping import Untranslatable, expect
 from eqsat_opt.ir.values.dims import Dim
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.training.derivatives.table import DERIVATIVES, Application
+from eqsat_opt.training.derivatives.table import DERIVATIVES, TapeApplication
 from eqsat_opt.training.reverse import by_definition
-from eqsat_opt.training.tape import Tape, Value, one_of
+from eqsat_opt.training.tape import Tape, TapeValue, one_of
 
 __all__ = ["LOWERINGS", "Given", "Lowering"]
 
@@ -35,7 +35,7 @@ class Given:
     """
 
     tape: Tape
-    operands: Sequence[Value | None]
+    operands: Sequence[TapeValue | None]
     attrs: Mapping[str, Any]
     dims: Callable[[int], tuple[Dim, ...]]
 
@@ -43,7 +43,7 @@ class Given:
         """Return whether an operand is present."""
         return number < len(self.operands) and self.operands[number] is not None
 
-    def __getitem__(self, number: int) -> Value:
+    def __getitem__(self, number: int) -> TapeValue:
         value = self.operands[number] if self.has(number) else None
         if value is None:
             raise Untranslatable
@@ -54,8 +54,13 @@ class Given:
         return float(self.attrs.get(name, default))
 
     def derivative(
-        self, op: str, gradient: Value, *operands: Value, result: Value | None = None, **attrs: Any
-    ) -> Sequence[Value | None]:
+        self,
+        op: str,
+        gradient: TapeValue,
+        *operands: TapeValue,
+        result: TapeValue | None = None,
+        **attrs: Any,
+    ) -> Sequence[TapeValue | None]:
         """Return the gradients of an operator of the registry.
 
         Args:
@@ -70,13 +75,13 @@ class Given:
         names = tuple(one.name for one in operands)
         node = Node(op, names, (result.name,), attributes(**attrs))
         wanted = frozenset(range(len(operands)))
-        one = Application(node, operands, result, gradient, wanted=wanted)
+        one = TapeApplication(node, operands, result, gradient, wanted=wanted)
         derive = DERIVATIVES.get(op, by_definition)
         parts = zip(derive(one), operands, strict=True)
         return [part and part.summed_to(operand.shape) for part, operand in parts]
 
 
-Lowering = Callable[[Given], Sequence[Value | None]]
+Lowering = Callable[[Given], Sequence[TapeValue | None]]
 """A function of a gradient operator that returns its outputs; ``None`` is one that nobody reads."""
 
 LOWERINGS: dict[str, Lowering] = {}
@@ -98,7 +103,7 @@ def _by_result(op: str, **attrs: float) -> None:
     """Register the gradient of a function of one element, given dY and the result Y."""
 
     @_lowers(f"{op}Grad")
-    def lowering(given: Given) -> Sequence[Value | None]:
+    def lowering(given: Given) -> Sequence[TapeValue | None]:
         named = {name: given.number(name, default) for name, default in attrs.items()}
         # The slope is a function of the result alone, which takes the operand's place.
         return given.derivative(op, given[0], given[1], result=given[1], **named)
@@ -113,7 +118,7 @@ def _by_operand(name: str, op: str, **attrs: Any) -> None:
     """Register the gradient of a function of one element, given dY and the operand X."""
 
     @_lowers(name)
-    def lowering(given: Given) -> Sequence[Value | None]:
+    def lowering(given: Given) -> Sequence[TapeValue | None]:
         named = {key: given.attrs.get(key, default) for key, default in attrs.items()}
         return given.derivative(op, given[0], given[1], **named)
 
@@ -129,7 +134,7 @@ _by_operand("LogGrad", "Log")
 
 
 @_lowers("BiasGeluGrad_dX", "BiasFastGeluGrad_dX")
-def _bias_gelu(given: Given) -> Sequence[Value | None]:
+def _bias_gelu(given: Given) -> Sequence[TapeValue | None]:
     x = given[1] + given[2]
     return given.derivative("Gelu", given[0], x, approximate="none")
 
@@ -138,23 +143,25 @@ def _bias_gelu(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("SoftmaxGrad", "SoftmaxGrad_13")
-def _softmax(given: Given) -> Sequence[Value | None]:
+def _softmax(given: Given) -> Sequence[TapeValue | None]:
     axis = int(given.number("axis", -1)) % given[1].rank
     return given.derivative("Softmax", given[0], given[1], result=given[1], axis=axis)
 
 
 @_lowers("LogSoftmaxGrad", "LogSoftmaxGrad_13")
-def _log_softmax(given: Given) -> Sequence[Value | None]:
+def _log_softmax(given: Given) -> Sequence[TapeValue | None]:
     axis = int(given.number("axis", -1)) % given[1].rank
     return given.derivative("LogSoftmax", given[0], given[1], result=given[1], axis=axis)
 
 
-def _chosen(given: Given, labels: Value, weights: int, ignored: int) -> tuple[Value, Value]:
+def _chosen(
+    given: Given, labels: TapeValue, weights: int, ignored: int
+) -> tuple[TapeValue, TapeValue]:
     """Return places of classes with an axis of 1, and their weights: 0 for an ignored class."""
     column = labels.cast("int64").reshape(labels.shape[0], 1, *labels.shape[1:])
     like = given[0] if given[0].rank else given[1]
     weight = given.tape.scalar(1.0, like.dtype).expand(column.shape)
-    index: Value | None = None
+    index: TapeValue | None = None
     if given.has(ignored):
         index = given[ignored].reshape().cast("int64")
     elif "ignore_index" in given.attrs:
@@ -169,7 +176,7 @@ def _chosen(given: Given, labels: Value, weights: int, ignored: int) -> tuple[Va
 
 
 @_lowers("SoftmaxCrossEntropyLossInternal")
-def _cross_entropy(given: Given) -> Sequence[Value | None]:
+def _cross_entropy(given: Given) -> Sequence[TapeValue | None]:
     column, weight = _chosen(given, given[1], weights=2, ignored=3)
     logarithms = given[0].apply("LogSoftmax", axis=1)
     losses = -logarithms.apply("GatherElements", column, axis=1) * weight
@@ -182,7 +189,7 @@ def _cross_entropy(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("SoftmaxCrossEntropyLossInternalGrad", "SoftmaxCrossEntropyLossGrad")
-def _cross_entropy_gradient(given: Given) -> Sequence[Value | None]:
+def _cross_entropy_gradient(given: Given) -> Sequence[TapeValue | None]:
     gradient, logarithms, labels = given[0], given[1], given[2]
     column, weight = _chosen(given, labels, weights=3, ignored=4)
     reduction = _text(given, "reduction", "mean")
@@ -205,7 +212,7 @@ def _text(given: Given, name: str, default: str) -> str:
 
 
 @_lowers("LayerNormalizationGrad")
-def _layer_normalisation(given: Given) -> Sequence[Value | None]:
+def _layer_normalisation(given: Given) -> Sequence[TapeValue | None]:
     """Return r (g - mean g - n mean(g n)) and sums, for the saved mean and reciprocal deviation."""
     gradient, x, scale, mean, reciprocal = (given[number] for number in range(5))
     axes = range(int(given.number("axis", -1)) % x.rank, x.rank)
@@ -213,14 +220,14 @@ def _layer_normalisation(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("InvertibleLayerNormalizationGrad")
-def _invertible_normalisation(given: Given) -> Sequence[Value | None]:
+def _invertible_normalisation(given: Given) -> Sequence[TapeValue | None]:
     gradient, y, scale, shift, reciprocal = (given[number] for number in range(5))
     axes = range(int(given.number("axis", -1)) % y.rank, y.rank)
     return _normalised(gradient, (y - shift) / scale, scale, reciprocal, axes=axes)
 
 
 @_lowers("SimplifiedLayerNormalizationGrad")
-def _root_mean_square(given: Given) -> Sequence[Value | None]:
+def _root_mean_square(given: Given) -> Sequence[TapeValue | None]:
     gradient, x, scale, reciprocal = (given[number] for number in range(4))
     axes = range(int(given.number("axis", -1)) % x.rank, x.rank)
     normal, inner = x * reciprocal, gradient * scale
@@ -229,8 +236,12 @@ def _root_mean_square(given: Given) -> Sequence[Value | None]:
 
 
 def _normalised(
-    gradient: Value, normal: Value, scale: Value, reciprocal: Value, axes: Sequence[int]
-) -> Sequence[Value | None]:
+    gradient: TapeValue,
+    normal: TapeValue,
+    scale: TapeValue,
+    reciprocal: TapeValue,
+    axes: Sequence[int],
+) -> Sequence[TapeValue | None]:
     inner = gradient * scale
     back = inner - inner.mean(axes) - normal * (inner * normal).mean(axes)
     return [
@@ -241,7 +252,7 @@ def _normalised(
 
 
 @_lowers("BatchNormInternal")
-def _batch_normalisation(given: Given) -> Sequence[Value | None]:
+def _batch_normalisation(given: Given) -> Sequence[TapeValue | None]:
     x, scale, shift, mean, variance = (given[number] for number in range(5))
     epsilon, share = given.number("epsilon", 1e-5), given.number("momentum", 0.9)
     axes, column = (0, *range(2, x.rank)), (-1, *(1,) * (x.rank - 2))
@@ -261,7 +272,7 @@ def _batch_normalisation(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("BatchNormalizationGrad")
-def _batch_normalisation_gradient(given: Given) -> Sequence[Value | None]:
+def _batch_normalisation_gradient(given: Given) -> Sequence[TapeValue | None]:
     gradient, x, scale, mean, reciprocal = (given[number] for number in range(5))
     shape = (*scale.shape, *(1,) * (x.rank - 2))
     axes = (0, *range(2, x.rank))
@@ -275,7 +286,7 @@ def _batch_normalisation_gradient(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("ConvGrad")
-def _conv(given: Given) -> Sequence[Value | None]:
+def _conv(given: Given) -> Sequence[TapeValue | None]:
     gradient, x, weight = given[0], given[1], given[2]
     axes = x.rank - 2
     expect(_text(given, "auto_pad", "NOTSET") == "NOTSET")
@@ -290,7 +301,7 @@ def _conv(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("GatherGrad")
-def _gather(given: Given) -> Sequence[Value | None]:
+def _gather(given: Given) -> Sequence[TapeValue | None]:
     shape, places, gradient = given.dims(0), given[1], given[2]
     axis = int(given.number("axis", 0)) % len(shape)
     x = given.tape.filled(0.0, TensorType(gradient.dtype, shape))
@@ -298,7 +309,7 @@ def _gather(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("GatherElementsGrad")
-def _gather_elements(given: Given) -> Sequence[Value | None]:
+def _gather_elements(given: Given) -> Sequence[TapeValue | None]:
     gradient, shape, places = given[0], given.dims(1), given[2]
     axis = int(given.number("axis", 0)) % len(shape)
     zeros = given.tape.filled(0.0, TensorType(gradient.dtype, shape))
@@ -306,7 +317,7 @@ def _gather_elements(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("ReduceSumTraining")
-def _sum(given: Given) -> Sequence[Value | None]:
+def _sum(given: Given) -> Sequence[TapeValue | None]:
     axes = [axis for axis in given.dims(1) if isinstance(axis, int)]
     expect(len(axes) == len(given.dims(1)))
     x, keepdims = given[0], bool(given.number("keepdims", 1))
@@ -316,7 +327,7 @@ def _sum(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("DropoutGrad")
-def _dropout(given: Given) -> Sequence[Value | None]:
+def _dropout(given: Given) -> Sequence[TapeValue | None]:
     gradient, mask = given[0], given[1]
     kept = 1.0 - given[2].reshape().cast(gradient.dtype) if given.has(2) else 0.5
     scaled = gradient / kept
@@ -327,12 +338,12 @@ def _dropout(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("InPlaceAccumulator")
-def _accumulator(given: Given) -> Sequence[Value | None]:
+def _accumulator(given: Given) -> Sequence[TapeValue | None]:
     return [given[0] + given[1].cast(given[0].dtype)]
 
 
 @_lowers("InPlaceAccumulatorV2")
-def _accumulator_or_new(given: Given) -> Sequence[Value | None]:
+def _accumulator_or_new(given: Given) -> Sequence[TapeValue | None]:
     gradient = given[1].cast(given[0].dtype)
     total = given[0] + gradient
     done = given.tape.constant(np.ones((1,), np.bool_))
@@ -342,18 +353,18 @@ def _accumulator_or_new(given: Given) -> Sequence[Value | None]:
 
 
 @_lowers("ZeroGradient")
-def _zero(given: Given) -> Sequence[Value | None]:
+def _zero(given: Given) -> Sequence[TapeValue | None]:
     return [given.tape.filled(0.0, given[0].type)]
 
 
 @_lowers("SGDOptimizer")
-def _sgd(given: Given) -> Sequence[Value | None]:
+def _sgd(given: Given) -> Sequence[TapeValue | None]:
     step = -(given[2] * given[0].reshape())
     return [given[1] + step, step]
 
 
 @_lowers("AdamOptimizer")
-def _adam(given: Given) -> Sequence[Value | None]:
+def _adam(given: Given) -> Sequence[TapeValue | None]:
     """Return the next count, moments and weights; outputs that mixed precision adds are not read.
 
     The decay is added to the step (mode 0), or the weight is decayed after the step (mode 1).

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eqsat_opt.errors import OptionError, or_nearest
-from eqsat_opt.training.tape import Value
+from eqsat_opt.training.tape import TapeValue
 
-__all__ = ["OPTIMISERS", "Optimiser", "Settings", "named_optimiser"]
+__all__ = ["OPTIMISERS", "Optimiser", "OptimiserSettings", "named_optimiser"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class OptimiserSettings:
     """The numbers that an update depends on; each optimiser reads those that it knows.
 
     Attributes:
@@ -54,12 +54,14 @@ class Update:
         settings: the numbers of the optimiser.
     """
 
-    rate: Value
-    step: Value
-    settings: Settings
+    rate: TapeValue
+    step: TapeValue
+    settings: OptimiserSettings
 
 
-Rule = Callable[[Value, Value, Mapping[str, Value], Update], tuple[Value, dict[str, Value]]]
+Rule = Callable[
+    [TapeValue, TapeValue, Mapping[str, TapeValue], Update], tuple[TapeValue, dict[str, TapeValue]]
+]
 """A function of parameter, gradient, state and update to the next parameter and state."""
 
 
@@ -78,30 +80,30 @@ class Optimiser:
     counts: bool = field(default=False)
 
 
-def _decayed(parameter: Value, gradient: Value, settings: Settings) -> Value:
+def _decayed(parameter: TapeValue, gradient: TapeValue, settings: OptimiserSettings) -> TapeValue:
     if not settings.weight_decay:
         return gradient
     return gradient + parameter * settings.weight_decay
 
 
 def _sgd(
-    parameter: Value, gradient: Value, _state: Mapping[str, Value], update: Update
-) -> tuple[Value, dict[str, Value]]:
+    parameter: TapeValue, gradient: TapeValue, _state: Mapping[str, TapeValue], update: Update
+) -> tuple[TapeValue, dict[str, TapeValue]]:
     gradient = _decayed(parameter, gradient, update.settings)
     return parameter - gradient * update.rate, {}
 
 
 def _momentum(
-    parameter: Value, gradient: Value, state: Mapping[str, Value], update: Update
-) -> tuple[Value, dict[str, Value]]:
+    parameter: TapeValue, gradient: TapeValue, state: Mapping[str, TapeValue], update: Update
+) -> tuple[TapeValue, dict[str, TapeValue]]:
     gradient = _decayed(parameter, gradient, update.settings)
     velocity = state["velocity"] * update.settings.momentum + gradient
     return parameter - velocity * update.rate, {"velocity": velocity}
 
 
 def _adam_step(
-    gradient: Value, state: Mapping[str, Value], update: Update
-) -> tuple[Value, dict[str, Value]]:
+    gradient: TapeValue, state: Mapping[str, TapeValue], update: Update
+) -> tuple[TapeValue, dict[str, TapeValue]]:
     """Return what adam subtracts, and its moments (Kingma & Ba 2015, Algorithm 1)."""
     beta1, beta2 = update.settings.beta1, update.settings.beta2
     first = state["moment1"] * beta1 + gradient * (1 - beta1)
@@ -113,21 +115,21 @@ def _adam_step(
     return first * rate / denominator, {"moment1": first, "moment2": second}
 
 
-def _correction(beta: float, step: Value) -> Value:
+def _correction(beta: float, step: TapeValue) -> TapeValue:
     """Return 1 - beta^step, by which a moment that began with 0 is too small."""
     return 1.0 - step.number(beta).apply("Pow", step)
 
 
 def _adam(
-    parameter: Value, gradient: Value, state: Mapping[str, Value], update: Update
-) -> tuple[Value, dict[str, Value]]:
+    parameter: TapeValue, gradient: TapeValue, state: Mapping[str, TapeValue], update: Update
+) -> tuple[TapeValue, dict[str, TapeValue]]:
     step, moments = _adam_step(_decayed(parameter, gradient, update.settings), state, update)
     return parameter - step, moments
 
 
 def _adamw(
-    parameter: Value, gradient: Value, state: Mapping[str, Value], update: Update
-) -> tuple[Value, dict[str, Value]]:
+    parameter: TapeValue, gradient: TapeValue, state: Mapping[str, TapeValue], update: Update
+) -> tuple[TapeValue, dict[str, TapeValue]]:
     step, moments = _adam_step(gradient, state, update)
     decay = update.settings.weight_decay
     if decay:

@@ -16,7 +16,7 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.onnx.mapping import Call, Reader, Untranslatable
 from eqsat_opt.ir.passes.simplification.simplify import simplify
 from eqsat_opt.training.lowering import LOWERINGS, Given, Lowering
-from eqsat_opt.training.tape import Tape, Value
+from eqsat_opt.training.tape import Tape, TapeValue
 
 __all__ = ["has_gradient_operators", "lowered_model"]
 
@@ -76,7 +76,7 @@ def _read(lowering: Lowering, call: Call, context: Any) -> None:
     _copy(tape, {name: value for name, value in wanted.items() if name and value}, context)
 
 
-def _copy(tape: Tape, results: dict[str, Value], context: Any) -> None:
+def _copy(tape: Tape, results: dict[str, TapeValue], context: Any) -> None:
     """Define results of a call as values of a tape that begins with its operands."""
     targets: dict[str, str] = {}
     for name, value in results.items():

@@ -10,11 +10,11 @@ from eqsat_opt.ir.values.types import FLOATS, TensorType
 from eqsat_opt.training.derivatives.table import (
     DEFINITIONS,
     DERIVATIVES,
-    Application,
+    TapeApplication,
     is_constant,
     no_derivative,
 )
-from eqsat_opt.training.tape import Tape, Value
+from eqsat_opt.training.tape import Tape, TapeValue
 
 __all__ = ["accumulate", "by_definition", "depends_on"]
 
@@ -34,8 +34,8 @@ def depends_on(nodes: Iterable[Node], wanted: Collection[str]) -> frozenset[str]
 
 
 def accumulate(
-    tape: Tape, nodes: Sequence[Node], seeds: Mapping[str, Value], wanted: Collection[str]
-) -> dict[str, Value]:
+    tape: Tape, nodes: Sequence[Node], seeds: Mapping[str, TapeValue], wanted: Collection[str]
+) -> dict[str, TapeValue]:
     """Return the gradients of ``wanted``, by name; a value that no seed depends on has none.
 
     Args:
@@ -59,8 +59,8 @@ def accumulate(
 
 
 def _parts(
-    tape: Tape, node: Node, gradient: Value, needed: Collection[str]
-) -> Iterable[tuple[str, Value]]:
+    tape: Tape, node: Node, gradient: TapeValue, needed: Collection[str]
+) -> Iterable[tuple[str, TapeValue]]:
     """Yield the operands of a node that are needed, with what this node adds to their gradients."""
     if node.op == OPAQUE:
         kind = node.payload.op_type if node.payload is not None else node.op
@@ -73,7 +73,7 @@ def _parts(
     if not wanted:
         return
     operands = tuple(tape.value(name) for name in node.inputs)
-    one = Application(node, operands, tape.value(node.output), gradient, wanted=wanted)
+    one = TapeApplication(node, operands, tape.value(node.output), gradient, wanted=wanted)
     if node.op in DERIVATIVES:
         parts = DERIVATIVES[node.op](one)
     elif node.op in DEFINITIONS:
@@ -90,7 +90,7 @@ def _is_float(tape: Tape, name: str) -> bool:
     return isinstance(tape.value(name).type, TensorType) and tape.value(name).dtype in FLOATS
 
 
-def by_definition(one: Application) -> Sequence[Value | None]:
+def by_definition(one: TapeApplication) -> Sequence[TapeValue | None]:
     """Return the gradients of an operator from those of its definition."""
     result = DEFINITIONS[one.node.op](one.operands, one.attrs)
     names = [value.name for value in one.operands]

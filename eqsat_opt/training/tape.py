@@ -16,7 +16,7 @@ from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.values.dims import Dim
 from eqsat_opt.ir.values.types import TensorType, numpy_dtype
 
-__all__ = ["Number", "Tape", "Value", "one_of"]
+__all__ = ["Number", "Tape", "TapeValue", "one_of"]
 
 
 class Tape:
@@ -40,7 +40,7 @@ class Tape:
 
     # ** reading **
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> TapeValue:
         """Return the value of this name, which must be a tensor.
 
         Raises:
@@ -51,7 +51,7 @@ class Tape:
                 f"the type of {name!r} is unknown, so it has no derivative; give the shapes of "
                 "inputs, or train parameters after it"
             )
-        return Value(self, name)
+        return TapeValue(self, name)
 
     def type(self, name: str) -> TensorType:
         """Return the type of a value that is a tensor."""
@@ -63,12 +63,12 @@ class Tape:
         """Return the constant of this name, if it is one."""
         return self._constants.get(name)
 
-    def producer(self, value: Value) -> Node | None:
+    def producer(self, value: TapeValue) -> Node | None:
         """Return the node that makes a value, ``None`` for an input or a constant."""
         place = self._places.get(value.name)
         return None if place is None else self._nodes[place]
 
-    def part(self, result: Value, operands: Collection[str]) -> tuple[Node, ...]:
+    def part(self, result: TapeValue, operands: Collection[str]) -> tuple[Node, ...]:
         """Return the nodes that compute a value from operands, in order."""
         found: set[int] = set()
         waiting = [result.name]
@@ -90,7 +90,7 @@ class Tape:
         if len(node.outputs) == 1 and node.payload is None:
             self._made.setdefault((node.op, node.inputs, node.attrs), node.output)
 
-    def apply(self, op: str, *operands: Value, name: str = "", **attrs: Any) -> Value:
+    def apply(self, op: str, *operands: TapeValue, name: str = "", **attrs: Any) -> TapeValue:
         """Apply an operator of the registry.
 
         Args:
@@ -105,7 +105,7 @@ class Tape:
         inputs, given = tuple(one.name for one in operands), attributes(**attrs)
         made = self._made.get((op, inputs, given))
         if made is not None and not name:
-            return Value(self, made)
+            return TapeValue(self, made)
         try:
             type_ = get_op(op).type_fn([one.type for one in operands], attrs)
         except IllTyped as error:
@@ -114,30 +114,30 @@ class Tape:
         self._taken.add(output)
         self._types[output] = type_
         self.append(Node(op, inputs, (output,), given))
-        return Value(self, output)
+        return TapeValue(self, output)
 
-    def input(self, name: str, type_: TensorType) -> Value:
+    def input(self, name: str, type_: TensorType) -> TapeValue:
         """Return a new input; :meth:`graph` is told the order of inputs."""
         if name in self._taken:
             raise ModelError(f"the model has a value {name!r} already; rename it")
         self._taken.add(name)
         self._types[name] = type_
-        return Value(self, name)
+        return TapeValue(self, name)
 
-    def constant(self, array: npt.NDArray[Any]) -> Value:
+    def constant(self, array: npt.NDArray[Any]) -> TapeValue:
         """Return a constant."""
         name = f"constant__{array_constant(array).digest[:16]}"
         if name not in self._constants:
             self._constants[name] = array_constant(array)
             self._types[name] = self._constants[name].type
             self._taken.add(name)
-        return Value(self, name)
+        return TapeValue(self, name)
 
-    def scalar(self, number: float, dtype: str) -> Value:
+    def scalar(self, number: float, dtype: str) -> TapeValue:
         """Return a constant of rank 0."""
         return self.constant(np.asarray(number, numpy_dtype(dtype)))
 
-    def filled(self, number: float, type_: TensorType) -> Value:
+    def filled(self, number: float, type_: TensorType) -> TapeValue:
         """Return a tensor with the same number everywhere."""
         shape = tuple(size for size in type_.shape if isinstance(size, int))
         if len(shape) < type_.rank:
@@ -146,7 +146,7 @@ class Tape:
         name = f"constant__{handle.digest[:16]}"
         self._constants[name], self._types[name] = handle, handle.type
         self._taken.add(name)
-        return Value(self, name)
+        return TapeValue(self, name)
 
     def fresh(self, base: str) -> str:
         """Return a name that no value has."""
@@ -176,7 +176,7 @@ class Tape:
 
 
 @dataclass(frozen=True)
-class Value:
+class TapeValue:
     """A tensor on a tape; arithmetic with values and numbers appends operators.
 
     Attributes:
@@ -207,73 +207,73 @@ class Value:
         """The element type."""
         return self.type.dtype
 
-    def apply(self, op: str, *others: Number, **attrs: Any) -> Value:
+    def apply(self, op: str, *others: Number, **attrs: Any) -> TapeValue:
         """Apply an operator to this value and others."""
-        operands = [one if isinstance(one, Value) else self.number(one) for one in others]
+        operands = [one if isinstance(one, TapeValue) else self.number(one) for one in others]
         return self.tape.apply(op, self, *operands, **attrs)
 
-    def number(self, number: float) -> Value:
+    def number(self, number: float) -> TapeValue:
         """Return a number of the same element type."""
         return self.tape.scalar(number, self.dtype)
 
-    def __add__(self, other: Number) -> Value:
+    def __add__(self, other: Number) -> TapeValue:
         return self.apply("Add", other)
 
-    def __radd__(self, other: float) -> Value:
+    def __radd__(self, other: float) -> TapeValue:
         return self.apply("Add", other)
 
-    def __sub__(self, other: Number) -> Value:
+    def __sub__(self, other: Number) -> TapeValue:
         return self.apply("Sub", other)
 
-    def __rsub__(self, other: float) -> Value:
+    def __rsub__(self, other: float) -> TapeValue:
         return self.number(other).apply("Sub", self)
 
-    def __mul__(self, other: Number) -> Value:
+    def __mul__(self, other: Number) -> TapeValue:
         return self if other == 1 else self.apply("Mul", other)
 
-    def __rmul__(self, other: float) -> Value:
+    def __rmul__(self, other: float) -> TapeValue:
         return self * other
 
-    def __truediv__(self, other: Number) -> Value:
+    def __truediv__(self, other: Number) -> TapeValue:
         return self if other == 1 else self.apply("Div", other)
 
-    def __rtruediv__(self, other: float) -> Value:
+    def __rtruediv__(self, other: float) -> TapeValue:
         return self.apply("Reciprocal") * other
 
-    def __matmul__(self, other: Value) -> Value:
+    def __matmul__(self, other: TapeValue) -> TapeValue:
         return self.apply("MatMul", other)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> TapeValue:
         return self.apply("Neg")
 
-    def reshape(self, *shape: Dim) -> Value:
+    def reshape(self, *shape: Dim) -> TapeValue:
         """Return the same elements in another shape."""
         return self if shape == self.shape else self.apply("Reshape", shape=shape)
 
-    def expand(self, shape: tuple[Dim, ...]) -> Value:
+    def expand(self, shape: tuple[Dim, ...]) -> TapeValue:
         """Return this value broadcast to a shape."""
         return self if shape == self.shape else self.apply("Expand", shape=shape)
 
-    def transpose(self, *perm: int) -> Value:
+    def transpose(self, *perm: int) -> TapeValue:
         """Return the axes in another order."""
         return self if perm == tuple(range(self.rank)) else self.apply("Transpose", perm=perm)
 
-    def turned(self) -> Value:
+    def turned(self) -> TapeValue:
         """Return the matrices of the last two axes transposed."""
         last = self.rank - 1
         return self.transpose(*range(last - 1), last, last - 1)
 
-    def sum(self, axes: Sequence[int], *, keepdims: bool = False) -> Value:
+    def sum(self, axes: Sequence[int], *, keepdims: bool = False) -> TapeValue:
         """Return sums over axes; without axes the value."""
         if not axes:
             return self
         return self.apply("ReduceSum", axes=tuple(axes), keepdims=int(keepdims))
 
-    def mean(self, axes: Sequence[int], *, keepdims: bool = True) -> Value:
+    def mean(self, axes: Sequence[int], *, keepdims: bool = True) -> TapeValue:
         """Return means over axes."""
         return self.apply("ReduceMean", axes=tuple(axes), keepdims=int(keepdims))
 
-    def summed_to(self, shape: tuple[Dim, ...]) -> Value:
+    def summed_to(self, shape: tuple[Dim, ...]) -> TapeValue:
         """Return the sum over what broadcasting a tensor of a shape to this shape repeated."""
         extra = self.rank - len(shape)
         axes = [
@@ -283,29 +283,29 @@ class Value:
         ]
         return self.sum(axes).reshape(*shape)
 
-    def cast(self, dtype: str) -> Value:
+    def cast(self, dtype: str) -> TapeValue:
         """Return this value in another element type."""
         return self if dtype == self.dtype else self.apply("Cast", to=dtype)
 
-    def where(self, condition: Value, other: Number = 0.0) -> Value:
+    def where(self, condition: TapeValue, other: Number = 0.0) -> TapeValue:
         """Return this value where a condition holds, and the other one elsewhere."""
-        other = other if isinstance(other, Value) else self.number(other)
+        other = other if isinstance(other, TapeValue) else self.number(other)
         return self.tape.apply("Where", condition, self, other)
 
-    def masked(self, condition: Value) -> Value:
+    def masked(self, condition: TapeValue) -> TapeValue:
         """Return this value times 1 where a condition holds, and times 0 elsewhere.
 
         On finite numbers it is :meth:`where` with 0, which takes onnxruntime four times as long.
         """
         return self * condition.cast(self.dtype)
 
-    def moved(self, axis: int, target: int) -> Value:
+    def moved(self, axis: int, target: int) -> TapeValue:
         """Return this value with an axis moved to another place."""
         order = [one for one in range(self.rank) if one != axis]
         order.insert(target, axis)
         return self.transpose(*order)
 
-    def mapped(self, axis: int, matrix: npt.NDArray[Any]) -> Value:
+    def mapped(self, axis: int, matrix: npt.NDArray[Any]) -> TapeValue:
         """Return products of a matrix with the vectors along an axis.
 
         Args:
@@ -316,11 +316,11 @@ class Value:
         return (self.moved(axis, self.rank - 1) @ weights).moved(self.rank - 1, axis)
 
 
-Number = Value | float
+Number = TapeValue | float
 
 
-def one_of(condition: Value, yes: Number, no: Number, dtype: str) -> Value:
+def one_of(condition: TapeValue, yes: Number, no: Number, dtype: str) -> TapeValue:
     """Return one of two values or numbers for each element, depending on a condition."""
     tape = condition.tape
-    chosen = [one if isinstance(one, Value) else tape.scalar(one, dtype) for one in (yes, no)]
+    chosen = [one if isinstance(one, TapeValue) else tape.scalar(one, dtype) for one in (yes, no)]
     return tape.apply("Where", condition, *chosen)

@@ -20,7 +20,7 @@ from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.ir.onnx.data_movement import MOVING
 from eqsat_opt.runtime.inputs import InputSpec, integer_ends, random_inputs
 from eqsat_opt.runtime.source import Feeds
-from eqsat_opt.validation.trials import Draft
+from eqsat_opt.validation.trials import InputDraft
 
 __all__ = ["added_masks", "value_drafts"]
 
@@ -41,7 +41,7 @@ _SPECIAL_CLASSES = (Numerics.BITEXACT, Numerics.REASSOCIATE)
 
 def value_drafts(
     graph: onnx.GraphProto, specs: Sequence[InputSpec], sizes: Mapping[str, int], numerics: Numerics
-) -> Iterator[Draft]:
+) -> Iterator[InputDraft]:
     """Yield drafts for a model, first those that show errors most often.
 
     Args:
@@ -51,8 +51,8 @@ def value_drafts(
         numerics: the class that candidates have to keep.
     """
 
-    def draft(what: str, kind: Any, changes: Mapping[str, Change]) -> Draft:
-        return Draft(f"with {what}", kind, lambda seed: _changed(specs, seed, sizes, changes))
+    def draft(what: str, kind: Any, changes: Mapping[str, Change]) -> InputDraft:
+        return InputDraft(f"with {what}", kind, lambda seed: _changed(specs, seed, sizes, changes))
 
     tensors = [spec for spec in specs if spec.is_tensor]
     floats = [spec.name for spec in tensors if spec.elem_type in _FLOATS]
@@ -91,8 +91,11 @@ def value_drafts(
 
 
 def _infinite_drafts(
-    graph: onnx.GraphProto, floats: Sequence[str], numerics: Numerics, draft: Callable[..., Draft]
-) -> Iterator[Draft]:
+    graph: onnx.GraphProto,
+    floats: Sequence[str],
+    numerics: Numerics,
+    draft: Callable[..., InputDraft],
+) -> Iterator[InputDraft]:
     """Yield drafts with infinities and NaN in the inputs ``floats``, by the function ``draft``."""
     infinite = [
         name

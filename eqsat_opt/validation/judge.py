@@ -31,7 +31,7 @@ from eqsat_opt.validation.tolerances import (
     spread_of,
     widest,
 )
-from eqsat_opt.validation.trials import Draft
+from eqsat_opt.validation.trials import InputDraft
 
 __all__ = ["TO_EXCUSE", "Judge"]
 
@@ -295,7 +295,7 @@ class Judge:
                 found.append(Difference(name, 0.0, 0.0, self._tolerance))
         return tuple(found)
 
-    def _is_confirmed(self, draft: Draft, session: Runner) -> bool:
+    def _is_confirmed(self, draft: InputDraft, session: Runner) -> bool:
         """Return whether a difference shows again, on other inputs of the same kind.
 
         It has to exceed what reordered sums explain. On special values it also has to show without
@@ -326,7 +326,7 @@ class Judge:
             )
         return self._sessions[options]
 
-    def _differ(self, draft: Draft, seed: int, sessions: _Sessions) -> bool:
+    def _differ(self, draft: InputDraft, seed: int, sessions: _Sessions) -> bool:
         feeds, noise = draft.draw(seed), sessions.noisy
         trial = Trial(draft, feeds, tuple(sessions.original.run(feeds)))
         actual = sessions.candidate.run(feeds)

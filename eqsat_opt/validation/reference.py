@@ -15,7 +15,7 @@ from eqsat_opt.runtime.backends.sandbox import SandboxDied
 from eqsat_opt.runtime.given_inputs import NO_INPUTS, GivenInputs
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
 from eqsat_opt.validation.own_movement import OwnMovement
-from eqsat_opt.validation.trials import Draft
+from eqsat_opt.validation.trials import InputDraft
 
 __all__ = ["Reference", "Trial"]
 
@@ -37,7 +37,7 @@ _MAX_DEATHS = 3
 class Trial:
     """A draft on which the original runs."""
 
-    draft: Draft
+    draft: InputDraft
     feeds: Feeds
     outputs: tuple[Any, ...]
 
@@ -82,7 +82,7 @@ class Reference:
         sizes: Mapping[str, int] | None = None,
         *,
         inputs: GivenInputs = NO_INPUTS,
-        drafts: Iterable[Draft] = (),
+        drafts: Iterable[InputDraft] = (),
         drafts_s: float = math.inf,
         open_session: OpenSession = OrtSession,
         deadline: Deadline | None = None,
@@ -145,7 +145,7 @@ class Reference:
         return self.deadline is None or needed_s <= share * self.deadline.left_s
 
 
-def _trials(session: Runner, drafts: Iterable[Draft], deadline: Deadline) -> Iterator[Trial]:
+def _trials(session: Runner, drafts: Iterable[InputDraft], deadline: Deadline) -> Iterator[Trial]:
     deaths = 0
     for draft in drafts:
         if deadline.expired or deaths == _MAX_DEATHS:

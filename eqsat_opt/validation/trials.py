@@ -20,7 +20,7 @@ from eqsat_opt.runtime.given_inputs import Sample
 from eqsat_opt.runtime.inputs import InputSpec, random_inputs
 from eqsat_opt.runtime.source import Feeds
 
-__all__ = ["Draft", "Kind", "parameter_drafts", "sample_drafts", "size_drafts"]
+__all__ = ["InputDraft", "Kind", "parameter_drafts", "sample_drafts", "size_drafts"]
 
 Kind = Literal["plain", "special", "large"]
 """The way in which outputs are judged: those of ``plain`` inputs as those of random ones;
@@ -38,7 +38,7 @@ _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16}
 
 
 @dataclass(frozen=True)
-class Draft:
+class InputDraft:
     """Inputs that are worth a run.
 
     Attributes:
@@ -52,7 +52,9 @@ class Draft:
     draw: Callable[[int], Feeds]
 
 
-def size_drafts(specs: Sequence[InputSpec], sets: Sequence[Mapping[str, int]]) -> Iterator[Draft]:
+def size_drafts(
+    specs: Sequence[InputSpec], sets: Sequence[Mapping[str, int]]
+) -> Iterator[InputDraft]:
     """Yield drafts at the user's further sets of sizes, then at sizes 1, 0 and odd ones of symbols.
 
     Args:
@@ -76,7 +78,7 @@ def size_drafts(specs: Sequence[InputSpec], sets: Sequence[Mapping[str, int]]) -
 
 def parameter_drafts(
     graph: onnx.GraphProto, specs: Sequence[InputSpec], sizes: Mapping[str, int]
-) -> Iterator[Draft]:
+) -> Iterator[InputDraft]:
     """Yield a draft with other values of parameters, to show that a default was folded.
 
     Parameters are inputs with a default. Their new values are near the default, so that a variance
@@ -96,7 +98,7 @@ def parameter_drafts(
         and tensor.data_location != TensorProto.EXTERNAL
     ]
     if held and sum(math.prod(tensor.dims) for tensor in held) <= _MOST_PARAMETERS:
-        yield Draft("with other parameters", "plain", partial(_moved, held, specs, sizes))
+        yield InputDraft("with other parameters", "plain", partial(_moved, held, specs, sizes))
 
 
 def _moved(
@@ -110,16 +112,16 @@ def _moved(
     return feeds
 
 
-def sample_drafts(samples: Iterable[Sample]) -> Iterator[Draft]:
+def sample_drafts(samples: Iterable[Sample]) -> Iterator[InputDraft]:
     """Yield a draft for each sample of the user."""
     for one in samples:
-        yield Draft(f"with {one.file}", "plain", partial(_fed, one))
+        yield InputDraft(f"with {one.file}", "plain", partial(_fed, one))
 
 
 def _fed(sample: Sample, _seed: int) -> Feeds:
     return sample.feeds
 
 
-def _at(specs: Sequence[InputSpec], sizes: Mapping[str, int]) -> Draft:
+def _at(specs: Sequence[InputSpec], sizes: Mapping[str, int]) -> InputDraft:
     text = ", ".join(f"{axis_name(name)}={size}" for name, size in sizes.items())
-    return Draft(f"at {text}", "plain", lambda seed: random_inputs(specs, seed, sizes))
+    return InputDraft(f"at {text}", "plain", lambda seed: random_inputs(specs, seed, sizes))

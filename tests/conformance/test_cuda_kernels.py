@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from eqsat_opt.ir.values.types import StaticType, TensorType, numpy_dtype, require_static
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.gpu.cuda import Geometry, cuda_source
-from eqsat_opt.runtime.backends.generated.program import Memory, Program
+from eqsat_opt.runtime.backends.generated.program import KernelProgram, Memory
 from tests.cuda_host import nvrtc
 from tests.cuda_host.cases import (
     DTYPES,
@@ -290,7 +290,7 @@ def test_waiting_for_threads_that_do_not_come_is_a_fault(name: str, tmp_path: Pa
     statement, fault = ERRONEOUS[name]
     text = f'extern "C" __global__ void {name}(float* out0) {{ {statement} }}\n'
     kernel = Kernel(
-        Program((), (Memory("y", "float32"),), ()), text, (Geometry(name, 1, 64, True),)
+        KernelProgram((), (Memory("y", "float32"),), ()), text, (Geometry(name, 1, 64, True),)
     )
     assert compiled([kernel], tmp_path).run(kernel, [0]).startswith(fault)
 

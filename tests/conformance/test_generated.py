@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.runtime.backends.generated.compiling import compiled, compiler_missing
-from eqsat_opt.runtime.backends.generated.kernel import FUNCTIONS, Kernel
+from eqsat_opt.runtime.backends.generated.kernel import FUNCTIONS, FloatKernel
 from eqsat_opt.runtime.backends.native.library import instructions, missing
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from tests.oracles.generated import expected_of, kernel_model, operator_kernel
@@ -115,12 +115,12 @@ def cases() -> dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def kernels() -> dict[str, Kernel]:
+def kernels() -> dict[str, FloatKernel]:
     return {name: operator_kernel(*case) for name, case in cases().items()}
 
 
 @pytest.fixture(scope="module", params=["avx512", "avx2", "neon"])
-def library(request: pytest.FixtureRequest, kernels: dict[str, Kernel]) -> str:
+def library(request: pytest.FixtureRequest, kernels: dict[str, FloatKernel]) -> str:
     """All kernels, for each set of instructions that this processor has."""
     wanted, here = request.param, instructions()
     if wanted != here and (wanted, here) != ("avx2", "avx512"):
@@ -128,11 +128,11 @@ def library(request: pytest.FixtureRequest, kernels: dict[str, Kernel]) -> str:
     return compiled(tuple(kernels.values()), wanted)
 
 
-def opened(kernel: Kernel, library: str, threads: int = 1) -> OrtSession:
+def opened(kernel: FloatKernel, library: str, threads: int = 1) -> OrtSession:
     return OrtSession(kernel_model(kernel), OrtOptions(threads, custom_ops=(library,)))
 
 
-def run(kernel: Kernel, library: str, *operands: NDArray[Any]) -> NDArray[Any]:
+def run(kernel: FloatKernel, library: str, *operands: NDArray[Any]) -> NDArray[Any]:
     feeds = {f"x{i}": x for i, x in enumerate(operands)}
     (found,) = opened(kernel, library).run(feeds)
     return np.asarray(found)
@@ -158,7 +158,7 @@ def check(op: str, found: NDArray[Any], expected: NDArray[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", [*UNARY, "Gelu tanh"])
-def test_functions_of_one_operand(name: str, kernels: dict[str, Kernel], library: str) -> None:
+def test_functions_of_one_operand(name: str, kernels: dict[str, FloatKernel], library: str) -> None:
     op, _, attrs = cases()[name]
     x = np.abs(WIDE) if op in ("Log", "Sqrt", "Rsqrt") else WIDE
     if op in ("Sin", "Cos"):
@@ -167,7 +167,9 @@ def test_functions_of_one_operand(name: str, kernels: dict[str, Kernel], library
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_functions_of_two_operands(name: str, kernels: dict[str, Kernel], library: str) -> None:
+def test_functions_of_two_operands(
+    name: str, kernels: dict[str, FloatKernel], library: str
+) -> None:
     operands = [SPECIAL.reshape(s) if len(s) > 1 else SPECIAL[:1] for s in kernels[name].inputs]
     if name == "PRelu":
         operands[1] = np.array([0.25], np.float32)
@@ -175,7 +177,7 @@ def test_functions_of_two_operands(name: str, kernels: dict[str, Kernel], librar
 
 
 @pytest.mark.parametrize("i", range(len(SHAPES)))
-def test_broadcasting(i: int, kernels: dict[str, Kernel], library: str) -> None:
+def test_broadcasting(i: int, kernels: dict[str, FloatKernel], library: str) -> None:
     rng = np.random.default_rng(i)
     operands = [rng.standard_normal(s).astype(np.float32) for s in SHAPES[i]]
     found = run(kernels[f"Div {i}"], library, *operands)
@@ -190,7 +192,7 @@ def test_every_function_is_one_of_the_registry() -> None:
     }  # fmt: skip
 
 
-def test_another_shape_is_an_error(kernels: dict[str, Kernel], library: str) -> None:
+def test_another_shape_is_an_error(kernels: dict[str, FloatKernel], library: str) -> None:
     kernel = kernels["Div 1"]
     model = kernel_model(kernel, [["n"], ["m"]])
     session = OrtSession(model, OrtOptions(1, custom_ops=(library,)))
@@ -201,7 +203,7 @@ def test_another_shape_is_an_error(kernels: dict[str, Kernel], library: str) -> 
             session.run({"x0": x0, "x1": x1})
 
 
-def test_from_eight_threads_at_once(kernels: dict[str, Kernel], library: str) -> None:
+def test_from_eight_threads_at_once(kernels: dict[str, FloatKernel], library: str) -> None:
     session = opened(kernels["Tanh"], library, 2)
     inputs = [np.roll(WIDE, i) for i in range(8)]
     alone = [session.run({"x0": x})[0] for x in inputs]
@@ -227,7 +229,7 @@ def test_loops_are_shared_among_threads() -> None:
 
 @pytest.mark.parametrize("name", [name for name, f in FUNCTIONS.items() if f.is_exact])
 def test_what_is_called_exact_has_the_bits_of_onnxruntime(
-    name: str, kernels: dict[str, Kernel], library: str
+    name: str, kernels: dict[str, FloatKernel], library: str
 ) -> None:
     if name in UNARY:
         operands = [WIDE]
@@ -253,7 +255,7 @@ def test_what_is_called_exact_has_the_bits_of_onnxruntime(
     np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(expected[number]))
 
 
-def test_special_values_meet_in_all_pairs(kernels: dict[str, Kernel], library: str) -> None:
+def test_special_values_meet_in_all_pairs(kernels: dict[str, FloatKernel], library: str) -> None:
     x, y = SPECIAL[:, None], SPECIAL[None, :]
     for name, function in (("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply)):
         with np.errstate(all="ignore"):

@@ -16,7 +16,7 @@ from eqsat_opt.ir.graph.graph import Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.backends.generated.gpu.cuda import Geometry, cuda_kernels, cuda_source
-from eqsat_opt.runtime.backends.generated.program import Program
+from eqsat_opt.runtime.backends.generated.program import KernelProgram
 
 __all__ = ["Compiled", "Kernel", "compiled", "missing", "node_graph"]
 
@@ -32,12 +32,12 @@ def missing() -> str:
 class Kernel:
     """The text of a program's kernels and how they are launched."""
 
-    program: Program
+    program: KernelProgram
     text: str
     launches: tuple[Geometry, ...]
 
     @classmethod
-    def of(cls, name: str, program: Program) -> Kernel:
+    def of(cls, name: str, program: KernelProgram) -> Kernel:
         return cls(program, *cuda_kernels(name, program))
 
 

@@ -14,7 +14,7 @@ from eqsat_opt.runtime.backends.generated.gpu.cuda_launcher import (
     CudaLauncher,
     cuda_kernel,
 )
-from eqsat_opt.runtime.backends.generated.program import Memory, Program
+from eqsat_opt.runtime.backends.generated.program import KernelProgram, Memory
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, Plan
 from eqsat_opt.runtime.planning.planner import make_plan
@@ -78,4 +78,4 @@ class HostCudaLauncher:
 
 def _kernel(made: CudaKernel) -> Kernel:
     memories = tuple(Memory(f"m{i}", "float32") for i in range(len(made.arguments)))
-    return Kernel(Program((), memories, ()), made.text, made.grids)
+    return Kernel(KernelProgram((), memories, ()), made.text, made.grids)

@@ -14,7 +14,7 @@ from eqsat_opt.ir.graph.graph import Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.runtime.backends.generated.kernel import Kernel
+from eqsat_opt.runtime.backends.generated.kernel import FloatKernel
 from eqsat_opt.runtime.backends.generated.lowering import lowered
 from eqsat_opt.runtime.backends.generated.source import DOMAIN
 
@@ -23,7 +23,9 @@ __all__ = ["expected_of", "kernel_model", "operator_kernel"]
 Array = NDArray[Any]
 
 
-def operator_kernel(op: str, shapes: Sequence[Sequence[int]], attrs: Mapping[str, Any]) -> Kernel:
+def operator_kernel(
+    op: str, shapes: Sequence[Sequence[int]], attrs: Mapping[str, Any]
+) -> FloatKernel:
     """The kernel of one operator on operands of these shapes."""
     names = tuple(f"x{i}" for i in range(len(shapes)))
     types = [TensorType("float32", tuple(shape)) for shape in shapes]
@@ -49,7 +51,9 @@ def expected_of(op: str, operands: Sequence[Array], attrs: Mapping[str, Any]) ->
         )
 
 
-def kernel_model(kernel: Kernel, shapes: Sequence[Sequence[int | str]] = ()) -> onnx.ModelProto:
+def kernel_model(
+    kernel: FloatKernel, shapes: Sequence[Sequence[int | str]] = ()
+) -> onnx.ModelProto:
     """A model of one node; ``shapes`` are what the model says of its inputs, else the kernel's."""
     given = shapes or kernel.inputs
     float32 = TensorProto.FLOAT

@@ -13,7 +13,7 @@ from eqsat_opt.egraph import Budget, saturate
 from eqsat_opt.extract import Objective, ProblemBuilder, extract
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.lab.comparison.operators import operator_graph
-from eqsat_opt.lab.search import Frame, Offered, Prices
+from eqsat_opt.lab.search import BackendPricer, Frame, PriceCache
 from eqsat_opt.lab.testing import GraphMaker, typed_graphs
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
@@ -25,7 +25,7 @@ PRICER = ProfilePricer(load_profile("v100"))
 
 
 def frame(graph: Graph) -> Frame:
-    prices = Prices.of(Offered(PRICER))
+    prices = PriceCache.of(BackendPricer(PRICER))
     return Frame(graph, RULES, prices, "kernels", backends=PRICER.backends)
 
 
@@ -33,7 +33,7 @@ def extracted_us(graph: Graph) -> tuple[Graph, float]:
     """The graph of operators, and its least cost by exact extraction from the same kernels."""
     saturation = saturate(graph, (), Budget())
     found = tile(saturation.eclasses, PRICER.backends)
-    prices = Prices.of(Offered(PRICER))
+    prices = PriceCache.of(BackendPricer(PRICER))
     builder = ProblemBuilder(("cost",))
     for _ in range(found.n_classes):
         builder.add_class()

@@ -22,7 +22,7 @@ from eqsat_opt.extract.paths.instance import PathInstance, from_problem
 from eqsat_opt.extract.paths.lagrange import bound_limited
 from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import prune, reduce_paths
-from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.answer import EffortSettings
 from eqsat_opt.extract.tradeoff import ratio
 from tests.property.egraphs import hard_problem, random_problem, solutions, two_metrics
 
@@ -288,7 +288,7 @@ def test_lagrangian_bounds_hold() -> None:
                 problem,
                 price(problem, objective),
                 limits,
-                settings=Settings("local", 0.0, 0, True),
+                settings=EffortSettings("local", 0.0, 0, True),
                 deadline=math.inf,
             )
         )

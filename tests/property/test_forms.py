@@ -27,7 +27,12 @@ from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.planning.planner import make_plan
 from eqsat_opt.select.choosing.form_search import FormSearch
 from eqsat_opt.select.choosing.forms import Conversion, ConvertedValue, Value, Way, settled_forms
-from eqsat_opt.select.choosing.priced_problem import Node, PricedProblem, formed_problem, problem_of
+from eqsat_opt.select.choosing.priced_problem import (
+    PricedProblem,
+    ProblemNode,
+    formed_problem,
+    problem_of,
+)
 from eqsat_opt.select.rebuilding.assignment import PlacedGraph
 from eqsat_opt.select.rebuilding.planning import planned_for
 from tests.property.egraphs import solutions
@@ -71,7 +76,7 @@ class Case:
 
     def relaxed(self) -> PricedProblem:
         nodes = [
-            Node(number, cls, [value[0] for value in ways[0].reads], rows)
+            ProblemNode(number, cls, [value[0] for value in ways[0].reads], rows)
             for number, (cls, ways, rows) in self.offered.items()
         ]
         roots = dict.fromkeys(root for root, _ in self.roots)

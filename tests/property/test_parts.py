@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph
-from eqsat_opt.lab.search import Budget, Frame, Offered, Prices
+from eqsat_opt.lab.search import BackendPricer, Budget, Frame, PriceCache
 from eqsat_opt.lab.search.methods.autograph import AutoGraph
 from eqsat_opt.lab.search.methods.ios import Ios
 from eqsat_opt.lab.search.methods.nimble import Nimble
@@ -28,7 +28,7 @@ PROFILE = load_profile("rtx2080ti")
 
 def framed(graph: Graph) -> Frame:
     pricer = ProfilePricer(PROFILE)
-    prices = Prices.of(Offered(pricer))
+    prices = PriceCache.of(BackendPricer(pricer))
     return Frame(graph, RULES, prices, "streams", profile=PROFILE, backends=pricer.backends)
 
 

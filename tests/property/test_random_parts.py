@@ -11,7 +11,7 @@ import pytest
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.lab.search import Budget, Frame, Offered, Prices
+from eqsat_opt.lab.search import BackendPricer, Budget, Frame, PriceCache
 from eqsat_opt.lab.search.frame import Level
 from eqsat_opt.lab.search.methods.independence import search_parts
 from eqsat_opt.lab.search.methods.metaflow import backtrack
@@ -49,7 +49,7 @@ def random_graph(seed: int, operators: int = 10) -> Graph:
 
 
 def framed(graph: Graph, level: Level) -> Frame:
-    prices = Prices.of(Offered(PRICER))
+    prices = PriceCache.of(BackendPricer(PRICER))
     return Frame(graph, RULES, prices, level, backends=PRICER.backends)
 
 

@@ -11,7 +11,7 @@ from onnx import ModelProto
 from benchmarks.quantised_models import Recipe, quantise
 from eqsat_opt.api import run
 from eqsat_opt.common.numerics import Numerics
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, ort_optimized
 
@@ -43,7 +43,7 @@ def image_network(layers: list[str]) -> ModelProto:
     return b.model({"y": b.classifier(x, 5)})
 
 
-def _image_layer(b: GraphBuilder, x: Value, layer: str) -> Value:
+def _image_layer(b: GraphBuilder, x: TracedValue, layer: str) -> TracedValue:
     match layer:
         case "conv":
             return b.conv(x, x.shape[1], 3)
@@ -75,7 +75,7 @@ def token_network(layers: list[str]) -> ModelProto:
     return b.model({"y": b.linear(x, 5)})
 
 
-def _token_layer(b: GraphBuilder, x: Value, layer: str) -> Value:
+def _token_layer(b: GraphBuilder, x: TracedValue, layer: str) -> TracedValue:
     match layer:
         case "linear":
             return b.linear(x, 8)

@@ -10,7 +10,7 @@ import pytest
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.lab.search import Budget, Frame, Offered, Prices
+from eqsat_opt.lab.search import BackendPricer, Budget, Frame, PriceCache
 from eqsat_opt.lab.search.methods.ios import Ios
 from eqsat_opt.lab.search.pricing.board import SimulatedBoard
 from eqsat_opt.lab.search.pricing.plans import planned
@@ -27,7 +27,7 @@ PRICER = ProfilePricer(PROFILE)
 
 
 def framed(graph: Graph) -> Frame:
-    prices = Prices.of(Offered(PRICER))
+    prices = PriceCache.of(BackendPricer(PRICER))
     return Frame(graph, (), prices, "streams", profile=PROFILE, backends=PRICER.backends)
 
 

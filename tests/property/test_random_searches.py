@@ -12,7 +12,7 @@ from eqsat_opt.cost.metrics import metric_name
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.extract import parse_objective
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.lab.search.pricing.pricing import Prices
+from eqsat_opt.lab.search.pricing.pricing import PriceCache
 from eqsat_opt.lab.search.rewriting.decoding import decode
 from eqsat_opt.lab.search.rewriting.matching import Matching
 from eqsat_opt.lab.search.rewriting.rewriting import Workbench
@@ -29,7 +29,7 @@ RULES = default_rules(Numerics.RELAXED)
 
 
 def value_of(graph: TermGraph) -> float:
-    return Prices.of().valuation.value(graph.costs, graph.length)
+    return PriceCache.of().valuation.value(graph.costs, graph.length)
 
 
 def neighbours_by_substitution(graph: Graph) -> Counter[tuple[str, str]]:
@@ -63,7 +63,7 @@ def two_products() -> Graph:
 @example(two_products(), 0)
 @given(typed_graphs(), st.integers(0, 1 << 30))
 def test_both_readers_find_the_same_graphs(graph: Graph, pick: int) -> None:
-    prices = Prices.of()
+    prices = PriceCache.of()
     terms = Terms(graph, prices)
     matching = Matching(terms, RULES)
     state = terms.start()
@@ -103,7 +103,7 @@ OBJECTIVES = (
 @settings(max_examples=40)
 @given(typed_graphs(), st.sampled_from(OBJECTIVES))
 def test_every_trial_is_what_building_the_graph_gives(graph: Graph, text: str) -> None:
-    prices = Prices.of(None, parse_objective(text, metric=metric_name))
+    prices = PriceCache.of(None, parse_objective(text, metric=metric_name))
     terms = Terms(graph, prices)
     matching = Matching(terms, RULES)
     state = terms.start()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.runtime.backends.generated.gpu.cuda import Geometry
-from eqsat_opt.runtime.backends.generated.program import Memory, Program
+from eqsat_opt.runtime.backends.generated.program import KernelProgram, Memory
 from tests.cuda_host.harness import Kernel, compiled
 
 __all__ = ["FakeArray", "FakeGpu", "FakeGraph"]
@@ -259,7 +259,9 @@ class FakeGpu:
             extents: list[Any] = [f"(unsigned)(size_t)data[{count + i}]" for i in range(2)]
             grid = Geometry(name, extents[0], extents[1], is_cooperative=True)
             memories = tuple(Memory(f"m{i}", "float32") for i in range(count))
-            kernels[name] = Kernel(Program((), memories, ()), "" if kernels else body, (grid,))
+            kernels[name] = Kernel(
+                KernelProgram((), memories, ()), "" if kernels else body, (grid,)
+            )
         library = compiled(list(kernels.values()), self.folder)
 
         def get_function(name: str) -> Any:

@@ -17,7 +17,7 @@ from eqsat_opt.approximation.static.models import (
     integer_model,
     unit_model,
 )
-from eqsat_opt.approximation.static.ranges import Range
+from eqsat_opt.approximation.static.ranges import QuantisedRange
 from eqsat_opt.approximation.static.units import Unit
 from eqsat_opt.approximation.static.ways import ways_of
 from eqsat_opt.common.deadline import Deadline
@@ -47,7 +47,7 @@ class UnitTimes:
 def measure_units(
     units: Sequence[Unit],
     values: _Values,
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, QuantisedRange],
     opset_imports: Mapping[str, int],
     options: OrtOptions,
     deadline: Deadline,
@@ -100,7 +100,7 @@ def _key(unit: Unit, values: _Values) -> tuple[object, ...]:
 def _times(
     unit: Unit,
     values: _Values,
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, QuantisedRange],
     opset_imports: Mapping[str, int],
     *,
     options: OrtOptions,
@@ -146,7 +146,7 @@ def _time_us(model: onnx_ir.Model, fed: Feeds, options: OrtOptions) -> float:
 def unit_errors(
     unit: Unit,
     samples: Sequence[_Values],
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, QuantisedRange],
     opset_imports: Mapping[str, int],
     options: OrtOptions,
 ) -> SiteErrors | None:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir
 
 from eqsat_opt.approximation.sites import constant_of
-from eqsat_opt.approximation.static.ranges import Range
+from eqsat_opt.approximation.static.ranges import QuantisedRange
 from eqsat_opt.approximation.static.rewriting import Static, with_static
 from eqsat_opt.approximation.static.units import Unit
 
@@ -73,7 +73,11 @@ def unit_model(
 
 
 def integer_model(
-    model: onnx_ir.Model, way: Static, ranges: Mapping[str, Range], *, channels_last: bool = False
+    model: onnx_ir.Model,
+    way: Static,
+    ranges: Mapping[str, QuantisedRange],
+    *,
+    channels_last: bool = False,
 ) -> onnx_ir.Model:
     """Return the model of a unit on integers, whose inputs and output are integers as well.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Range", "range_of"]
+__all__ = ["QuantisedRange", "range_of"]
 
 _Array = npt.NDArray[Any]
 
@@ -29,7 +29,7 @@ _ENOUGH = 1 << 17
 
 
 @dataclass(frozen=True)
-class Range:
+class QuantisedRange:
     """The meaning of unsigned 8-bit integers: `(integer - zero) * scale`.
 
     Attributes:
@@ -52,7 +52,7 @@ class Range:
         return np.asarray(shifted * np.float32(self.scale))
 
 
-def range_of(arrays: Sequence[_Array], most: float = np.inf) -> Range | None:
+def range_of(arrays: Sequence[_Array], most: float = np.inf) -> QuantisedRange | None:
     """Return the range of least squared error; ``None`` if a value is not finite.
 
     Zero is always in the range, since padding needs it.
@@ -67,15 +67,15 @@ def range_of(arrays: Sequence[_Array], most: float = np.inf) -> Range | None:
     low, high = (float(limit(flat, initial=0.0)) for limit in (np.min, np.max))
     sample = flat[:: -(-flat.size // _ENOUGH)] if flat.size > _ENOUGH else flat
 
-    def square(held: Range) -> float:
+    def square(held: QuantisedRange) -> float:
         moved = held.floats(held.integers(sample)).astype(np.float64) - sample
         return float(np.sum(moved**2))
 
     return min(_candidates(low, min(high, most)), key=square)
 
 
-def _candidates(low: float, high: float) -> Iterator[Range]:
+def _candidates(low: float, high: float) -> Iterator[QuantisedRange]:
     for share in _SHARES:
         scale = max((high - low) * share / _MOST, float(np.finfo(np.float32).tiny))
         scale = float(np.float32(scale))
-        yield Range(scale, int(np.clip(np.rint(-low * share / scale), 0, _MOST)))
+        yield QuantisedRange(scale, int(np.clip(np.rint(-low * share / scale), 0, _MOST)))

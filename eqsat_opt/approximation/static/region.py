@@ -10,21 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-from eqsat_opt.approximation.choice import EXACT, Form, Kernel, Option
+from eqsat_opt.approximation.choice import EXACT, HeldForm, KernelOption, Option
 from eqsat_opt.approximation.static.measuring import UnitTimes, conversion_times, measure_units
-from eqsat_opt.approximation.static.ranges import Range, range_of
+from eqsat_opt.approximation.static.ranges import QuantisedRange, range_of
 from eqsat_opt.approximation.static.units import Unit, find_units
 from eqsat_opt.approximation.static.ways import ways_of
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 
-__all__ = ["Region", "static_region"]
+__all__ = ["TimedRegion", "static_region"]
 
 _Values = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Region:
+class TimedRegion:
     """Units with their times.
 
     Attributes:
@@ -36,32 +36,32 @@ class Region:
     """
 
     units: Mapping[str, Unit] = field(default_factory=dict)
-    ranges: Mapping[str, Range] = field(default_factory=dict)
+    ranges: Mapping[str, QuantisedRange] = field(default_factory=dict)
     times: Mapping[str, UnitTimes] = field(default_factory=dict)
     conversions: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     n_late: int = 0
 
-    def kernels(self) -> Iterator[Kernel]:
+    def kernels(self) -> Iterator[KernelOption]:
         """Yield the kernels of all units, and the conversions, without errors."""
         for name, unit in self.units.items():
             yield from _kernels(unit, self.times[name])
         for name, (to_us, back_us) in self.conversions.items():
-            floats, integers = (name, Form.FLOATS), (name, Form.STATIC_RANGE)
-            yield Kernel(integers, (floats,), (Option(EXACT, to_us),))
+            floats, integers = (name, HeldForm.FLOATS), (name, HeldForm.STATIC_RANGE)
+            yield KernelOption(integers, (floats,), (Option(EXACT, to_us),))
             if name in self.units:
-                yield Kernel(floats, (integers,), (Option(EXACT, back_us),))
+                yield KernelOption(floats, (integers,), (Option(EXACT, back_us),))
 
 
-def _kernels(unit: Unit, times: UnitTimes) -> Iterator[Kernel]:
-    result = (unit.name, Form.FLOATS)
-    floats = tuple((name, Form.FLOATS) for name in unit.reads)
-    integers = tuple((name, Form.STATIC_RANGE) for name in unit.reads)
+def _kernels(unit: Unit, times: UnitTimes) -> Iterator[KernelOption]:
+    result = (unit.name, HeldForm.FLOATS)
+    floats = tuple((name, HeldForm.FLOATS) for name in unit.reads)
+    integers = tuple((name, HeldForm.STATIC_RANGE) for name in unit.reads)
     is_product = unit.has_weight and not unit.is_convolution
     if not is_product:
-        yield Kernel(result, floats, (Option(EXACT, times.floats_us),))
+        yield KernelOption(result, floats, (Option(EXACT, times.floats_us),))
     elif unit.product != unit.name:
         # The kernel of the product itself is among those of sites; its activation is fused.
-        yield Kernel(result, ((unit.product, Form.FLOATS),), (Option(EXACT, 0.0),))
+        yield KernelOption(result, ((unit.product, HeldForm.FLOATS),), (Option(EXACT, 0.0),))
     for gives_floats in (False, True):
         options = tuple(
             Option(way.name, times.integers_us)
@@ -69,8 +69,8 @@ def _kernels(unit: Unit, times: UnitTimes) -> Iterator[Kernel]:
             if way.gives_floats is gives_floats
         )
         if options:
-            made = result if gives_floats else (unit.name, Form.STATIC_RANGE)
-            yield Kernel(made, integers, options)
+            made = result if gives_floats else (unit.name, HeldForm.STATIC_RANGE)
+            yield KernelOption(made, integers, options)
 
 
 def static_region(
@@ -79,7 +79,7 @@ def static_region(
     products: Mapping[str, UnitTimes],
     options: OrtOptions,
     deadline: Deadline,
-) -> Region:
+) -> TimedRegion:
     """Return the units of a model, with ranges and times; none if no convolution or product gains.
 
     Args:
@@ -111,14 +111,14 @@ def static_region(
         unit.has_weight and times[name].integers_us < times[name].floats_us
         for name, unit in units.items()
     ):
-        return Region(n_late=len(usable) - len(units))
+        return TimedRegion(n_late=len(usable) - len(units))
     values = dict.fromkeys(name for unit in units.values() for name in (*unit.reads, unit.name))
     by_shape: dict[tuple[int, ...], tuple[float, float]] = {}
     for name in values:
         shape = samples[0][name].shape
         if shape not in by_shape:
             by_shape[shape] = conversion_times(shape, options)
-    return Region(
+    return TimedRegion(
         units,
         ranges,
         times,
@@ -127,15 +127,15 @@ def static_region(
     )
 
 
-def _ranges(units: tuple[Unit, ...], samples: tuple[_Values, ...]) -> dict[str, Range]:
+def _ranges(units: tuple[Unit, ...], samples: tuple[_Values, ...]) -> dict[str, QuantisedRange]:
     """Return the ranges of values that are finite floats with elements."""
-    ranges: dict[str, Range] = {}
+    ranges: dict[str, QuantisedRange] = {}
 
-    def add(name: str, held: Range | None) -> None:
+    def add(name: str, held: QuantisedRange | None) -> None:
         if held is not None:
             ranges[name] = held
 
-    def measured(name: str, most: float = np.inf) -> Range | None:
+    def measured(name: str, most: float = np.inf) -> QuantisedRange | None:
         arrays = [one[name] for one in samples if name in one]
         if len(arrays) < len(samples) or any(
             one.dtype != np.float32 or not one.size for one in arrays

@@ -15,7 +15,7 @@ import onnx_ir
 
 from eqsat_opt.approximation.drafts import (
     CONTRIB,
-    Draft,
+    ReplacementDraft,
     drop_unread,
     free_prefix,
     insert_draft,
@@ -23,7 +23,7 @@ from eqsat_opt.approximation.drafts import (
 )
 from eqsat_opt.approximation.implementations import integer_product
 from eqsat_opt.approximation.sites import constant_of
-from eqsat_opt.approximation.static.ranges import Range
+from eqsat_opt.approximation.static.ranges import QuantisedRange
 from eqsat_opt.approximation.static.units import Unit, find_units
 from eqsat_opt.approximation.weights import IntegerWeights, integer_weights
 
@@ -49,7 +49,7 @@ class Static:
 
 
 def with_static(
-    model: onnx_ir.Model, chosen: Mapping[str, Static], ranges: Mapping[str, Range]
+    model: onnx_ir.Model, chosen: Mapping[str, Static], ranges: Mapping[str, QuantisedRange]
 ) -> onnx_ir.Model:
     """Return a model whose chosen units compute on integers.
 
@@ -87,7 +87,7 @@ class _Integers:
 @dataclass
 class _Rewriting:
     graph: onnx_ir.Graph
-    ranges: Mapping[str, Range]
+    ranges: Mapping[str, QuantisedRange]
     prefix: str
     held: dict[str, _Integers] = field(default_factory=dict)
 
@@ -97,7 +97,7 @@ class _Rewriting:
             self.held.get(one) or self._rounded(one, unit.nodes[0], index)
             for index, one in enumerate(names)
         ]
-        draft = Draft(f"{self.prefix}{len(self.held)}_{unit.nodes[0].op_type}_")
+        draft = ReplacementDraft(f"{self.prefix}{len(self.held)}_{unit.nodes[0].op_type}_")
         constants = [value for value in unit.nodes[0].inputs[1:] if value is not None]
         if way.gives_floats:
             self._replace(unit, draft, _product_in_floats(unit, draft, read[0], way.bits))
@@ -123,7 +123,7 @@ class _Rewriting:
     def _rounded(self, name: str, node: onnx_ir.Node, index: int) -> _Integers:
         value = node.inputs[index]
         assert value is not None
-        draft = Draft(f"{self.prefix}{len(self.held)}_")
+        draft = ReplacementDraft(f"{self.prefix}{len(self.held)}_")
         bounds = _bounds(draft, self.ranges[name])
         (integers,) = draft.node("QuantizeLinear", [value, *bounds], ["integers"])
         (floats,) = draft.node("DequantizeLinear", [integers, *bounds], ["floats"])
@@ -132,7 +132,7 @@ class _Rewriting:
         self.held[name] = _Integers(integers, floats, *bounds)
         return self.held[name]
 
-    def _replace(self, unit: Unit, draft: Draft, result: onnx_ir.Value) -> None:
+    def _replace(self, unit: Unit, draft: ReplacementDraft, result: onnx_ir.Value) -> None:
         old = unit.result
         result.type, result.shape = old.type, old.shape
         insert_draft(self.graph, draft, after=unit.nodes[-1])
@@ -148,7 +148,7 @@ _Bounds = tuple[onnx_ir.Value, onnx_ir.Value]
 """Scale and zero point."""
 
 
-def _bounds(draft: Draft, held: Range) -> _Bounds:
+def _bounds(draft: ReplacementDraft, held: QuantisedRange) -> _Bounds:
     return (
         draft.constant("scale", np.asarray(held.scale, np.float32)),
         draft.constant("zero", np.asarray(held.zero, np.uint8)),
@@ -156,7 +156,12 @@ def _bounds(draft: Draft, held: Range) -> _Bounds:
 
 
 def _between_conversions(
-    unit: Unit, draft: Draft, read: list[_Integers], bounds: _Bounds, _bits: int, _scale: float
+    unit: Unit,
+    draft: ReplacementDraft,
+    read: list[_Integers],
+    bounds: _Bounds,
+    _bits: int,
+    _scale: float,
 ) -> onnx_ir.Value:
     node = unit.nodes[0]
     operands = [*(one.floats for one in read), *node.inputs[len(read) :]]
@@ -166,7 +171,12 @@ def _between_conversions(
 
 
 def _convolution_on_integers(
-    unit: Unit, draft: Draft, read: list[_Integers], bounds: _Bounds, bits: int, scale: float
+    unit: Unit,
+    draft: ReplacementDraft,
+    read: list[_Integers],
+    bounds: _Bounds,
+    bits: int,
+    scale: float,
 ) -> onnx_ir.Value:
     node, held = unit.nodes[0], _weights(unit, bits)
     (one,) = read
@@ -178,7 +188,12 @@ def _convolution_on_integers(
 
 
 def _product_on_integers(
-    unit: Unit, draft: Draft, read: list[_Integers], bounds: _Bounds, bits: int, scale: float
+    unit: Unit,
+    draft: ReplacementDraft,
+    read: list[_Integers],
+    bounds: _Bounds,
+    bits: int,
+    scale: float,
 ) -> onnx_ir.Value:
     (one,) = read
     held = _weights(unit, bits)
@@ -196,7 +211,9 @@ _MAKERS = {
 }
 
 
-def _product_in_floats(unit: Unit, draft: Draft, read: _Integers, bits: int) -> onnx_ir.Value:
+def _product_in_floats(
+    unit: Unit, draft: ReplacementDraft, read: _Integers, bits: int
+) -> onnx_ir.Value:
     product = integer_product(draft, (read.integers, read.scale, read.zero), _weights(unit, bits))
     node = unit.nodes[0]
     if len(node.inputs) > 2 and node.inputs[2] is not None:
@@ -223,7 +240,7 @@ def _weights(unit: Unit, bits: int) -> IntegerWeights:
     return IntegerWeights(np.ascontiguousarray(values), held.scales, held.zero_points)
 
 
-def _given(draft: Draft, held: IntegerWeights) -> list[onnx_ir.Value]:
+def _given(draft: ReplacementDraft, held: IntegerWeights) -> list[onnx_ir.Value]:
     return [
         draft.constant("weight", held.values),
         draft.constant("weight_scale", held.scales),
@@ -231,7 +248,9 @@ def _given(draft: Draft, held: IntegerWeights) -> list[onnx_ir.Value]:
     ]
 
 
-def _bias(unit: Unit, draft: Draft, held: IntegerWeights, scale: float) -> onnx_ir.Value | None:
+def _bias(
+    unit: Unit, draft: ReplacementDraft, held: IntegerWeights, scale: float
+) -> onnx_ir.Value | None:
     """Return the bias in units of the sums of products, to which kernels add it."""
     inputs = unit.nodes[0].inputs
     bias = inputs[2] if len(inputs) > 2 else None

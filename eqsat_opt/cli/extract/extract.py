@@ -10,7 +10,7 @@ import typer
 
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.extract.files import (
-    Outcome,
+    FileOutcome,
     Tell,
     complain,
     default_objective,
@@ -130,7 +130,7 @@ def extract_egraphs(
     for target in (json, plot):
         check_writable(target, [file for _, file in files])
     search = {"time_limit_s": time_limit, "gap": gap, "seed": seed, "deterministic": deterministic}
-    solve: Callable[[str, GymFile, Tell], Outcome]
+    solve: Callable[[str, GymFile, Tell], FileOutcome]
     if pareto is None:
         if plot is not None:
             raise OptionError("--plot draws the trade-off of --pareto; name two metrics there")
@@ -170,13 +170,13 @@ def _extractor(
     limits: Sequence[str],
     incumbent: str | None,
     search: Mapping[str, Any],
-) -> Callable[[str, GymFile, Tell], Outcome]:
+) -> Callable[[str, GymFile, Tell], FileOutcome]:
     """Return the function that solves each file; ``search`` has further options of an extractor.
 
     Raises:
         OptionError: the method is unknown.
     """
-    from eqsat_opt.cli.extract.table import Solved
+    from eqsat_opt.cli.extract.table import SolvedFile
     from eqsat_opt.extract import EXTRACTORS
     from eqsat_opt.extract.extractors import best_greedy
     from eqsat_opt.extract.gym.result import read_choice, result_json
@@ -185,7 +185,7 @@ def _extractor(
     if method not in EXTRACTORS:
         raise OptionError(f"unknown method {method!r}; choose one of {', '.join(EXTRACTORS)}")
 
-    def solve(name: str, file: GymFile, tell: Tell) -> Outcome:
+    def solve(name: str, file: GymFile, tell: Tell) -> FileOutcome:
         def progress(point: TracePoint) -> None:
             tell(f"{point.stage}, cost {point.cost:.7g}, bound {point.lower_bound:.7g}")
 
@@ -205,7 +205,7 @@ def _extractor(
         )
         time_s = perf_counter() - start_s
         found.check(file.problem)
-        return Solved(
+        return SolvedFile(
             name=name,
             n_nodes=file.problem.n_nodes,
             n_classes=file.problem.n_classes,

@@ -16,7 +16,15 @@ from eqsat_opt.errors import EqsatError, ExtractionError, OptionError
 if TYPE_CHECKING:
     from eqsat_opt.extract import GymFile
 
-__all__ = ["Outcome", "Tell", "complain", "default_objective", "find_files", "results", "run_all"]
+__all__ = [
+    "FileOutcome",
+    "Tell",
+    "complain",
+    "default_objective",
+    "find_files",
+    "results",
+    "run_all",
+]
 
 Tell = Callable[[str], None]
 """A function that is called with the current step of solving a file."""
@@ -25,7 +33,7 @@ _MAX_NAMED = 3  # most files that the final message names
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FileOutcome:
     """The outcome of one file.
 
     Attributes:
@@ -89,10 +97,10 @@ def default_objective(file: GymFile) -> str:
 
 def run_all(
     files: Sequence[tuple[str, Path]],
-    solve: Callable[[str, GymFile, Tell], Outcome],
+    solve: Callable[[str, GymFile, Tell], FileOutcome],
     *,
     quiet: bool,
-) -> tuple[list[Outcome], bool]:
+) -> tuple[list[FileOutcome], bool]:
     """Solve all files.
 
     Args:
@@ -109,7 +117,7 @@ def run_all(
     from eqsat_opt.extract import read_json
     from eqsat_opt.extract.gym.files import NoEGraph
 
-    outcomes: list[Outcome] = []
+    outcomes: list[FileOutcome] = []
     with stage_progress(quiet) as progress, _noted_interrupts() as interrupts:
         for number, (name, path) in enumerate(files, 1):
             title = f"{number} of {len(files)}, {name}" if len(files) > 1 else name
@@ -125,7 +133,7 @@ def run_all(
             except EqsatError as error:
                 if len(files) == 1:
                     raise
-                outcomes.append(Outcome(name, str(error), isinstance(error, NoEGraph)))
+                outcomes.append(FileOutcome(name, str(error), isinstance(error, NoEGraph)))
             if interrupts:
                 return outcomes, True
     return outcomes, False
@@ -151,14 +159,14 @@ def _noted_interrupts() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def results(path: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def results(path: str, outcomes: Sequence[FileOutcome]) -> dict[str, Any]:
     """Return the JSON to write: the result, or for a folder one result per file name."""
     if Path(path).is_dir():
         return {outcome.name: outcome.to_json() for outcome in outcomes if not outcome.skipped}
     return outcomes[0].to_json()
 
 
-def complain(outcomes: Sequence[Outcome]) -> None:
+def complain(outcomes: Sequence[FileOutcome]) -> None:
     """Raise an error if a file has no result.
 
     Raises:

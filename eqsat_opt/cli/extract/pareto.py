@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from eqsat_opt.cli.extract.files import Outcome, Tell
+from eqsat_opt.cli.extract.files import FileOutcome, Tell
 from eqsat_opt.cli.extract.table import number_text, print_notes
 from eqsat_opt.cli.plotting import check_plot, save_figure
 from eqsat_opt.errors import OptionError
@@ -33,7 +33,7 @@ _CURVE_POINTS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traded(Outcome):
+class Traded(FileOutcome):
     """A file with its trade-off.
 
     Attributes:
@@ -75,7 +75,7 @@ def trader(
     points: int,
     search: Mapping[str, Any],
     plot: str | None,
-) -> Callable[[str, GymFile, Tell], Outcome]:
+) -> Callable[[str, GymFile, Tell], FileOutcome]:
     """Return the function that solves each file; ``search`` has further options of `pareto`.
 
     Raises:
@@ -94,7 +94,7 @@ def trader(
     if plot is not None:
         check_plot(plot)
 
-    def solve(name: str, file: GymFile, tell: Tell) -> Outcome:
+    def solve(name: str, file: GymFile, tell: Tell) -> FileOutcome:
         def progress(front: Front) -> None:
             tell(f"{len(front.points)} points, gap {front.gap:.2%}")
 
@@ -120,7 +120,7 @@ def trader(
     return solve
 
 
-def print_fronts(console: Console, outcomes: Sequence[Outcome]) -> None:
+def print_fronts(console: Console, outcomes: Sequence[FileOutcome]) -> None:
     """Print a table for each file."""
     for outcome in outcomes:
         if isinstance(outcome, Traded) and outcome.front.points:

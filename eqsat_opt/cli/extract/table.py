@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from eqsat_opt.cli.extract.files import Outcome
+from eqsat_opt.cli.extract.files import FileOutcome
 from eqsat_opt.common.text import count_text
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eqsat_opt.extract import Extraction
 
-__all__ = ["Solved", "name_text", "number_text", "print_notes", "print_solved"]
+__all__ = ["SolvedFile", "name_text", "number_text", "print_notes", "print_solved"]
 
 _NAME_WIDTH = 44  # names in the extraction gym are up to twice as long
 _MIN_NAME, _MIN_STAGES = 12, 20
@@ -31,7 +31,7 @@ _STYLES = {"optimal": "green", "infeasible": "red", "error": "red"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Solved(Outcome):
+class SolvedFile(FileOutcome):
     """A file with its extraction, but without its e-graph, as a folder may have thousands of files.
 
     Attributes:
@@ -91,7 +91,7 @@ class Solved(Outcome):
         }
 
 
-def print_solved(console: Console, outcomes: Sequence[Outcome]) -> None:
+def print_solved(console: Console, outcomes: Sequence[FileOutcome]) -> None:
     """Print a row for each file, then errors and files that were left out, then a summary."""
     lines = [_cells(outcome) for outcome in outcomes if not outcome.skipped]
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -113,7 +113,7 @@ def print_solved(console: Console, outcomes: Sequence[Outcome]) -> None:
         console.print(_sum(outcomes), style="bold", markup=False)
 
 
-def print_notes(console: Console, outcomes: Sequence[Outcome]) -> None:
+def print_notes(console: Console, outcomes: Sequence[FileOutcome]) -> None:
     """Print the errors, and the files that were left out."""
     for outcome in outcomes:
         if outcome.error and not outcome.skipped:
@@ -123,10 +123,10 @@ def print_notes(console: Console, outcomes: Sequence[Outcome]) -> None:
         console.print(f"no e-graph, left out: {', '.join(skipped)}", style="dim", markup=False)
 
 
-def _cells(row: Outcome) -> dict[str, Text]:
+def _cells(row: FileOutcome) -> dict[str, Text]:
     """Return the cells of a row by title; titles without a value are missing."""
     status = Text(row.status, style=_STYLES.get(row.status, "yellow"))
-    if not isinstance(row, Solved):
+    if not isinstance(row, SolvedFile):
         return {"file": name_text(row.name), "status": status}
     found = row.extraction
     return {
@@ -182,8 +182,8 @@ def number_text(x: float) -> str:
     return f"{x:.7g}"
 
 
-def _sum(outcomes: Sequence[Outcome]) -> str:
+def _sum(outcomes: Sequence[FileOutcome]) -> str:
     counts = Counter(outcome.status for outcome in outcomes if not outcome.skipped)
     kinds = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    time_s = sum(outcome.time_s for outcome in outcomes if isinstance(outcome, Solved))
+    time_s = sum(outcome.time_s for outcome in outcomes if isinstance(outcome, SolvedFile))
     return f"{sum(counts.values())} files: {kinds}; {time_s:.1f} s"

@@ -97,7 +97,7 @@ def write_training_graph(
     from eqsat_opt.ir.onnx.files.load import load_model
     from eqsat_opt.ir.onnx.files.save import save_model
     from eqsat_opt.training.joint import TrainingOptions, training_graph
-    from eqsat_opt.training.optimisers import Settings
+    from eqsat_opt.training.optimisers import OptimiserSettings
     from eqsat_opt.training.reading import lowered_model
 
     file = output or f"{os.path.splitext(model.removeprefix('zoo:'))[0]}.training.onnx"
@@ -106,7 +106,9 @@ def write_training_graph(
     options = TrainingOptions(
         loss=loss,
         optimiser=optimizer,
-        settings=Settings(momentum, beta1, beta2, epsilon=epsilon, weight_decay=weight_decay),
+        settings=OptimiserSettings(
+            momentum, beta1, beta2, epsilon=epsilon, weight_decay=weight_decay
+        ),
         output=of,
         class_axis=class_axis,
         train=train or (),

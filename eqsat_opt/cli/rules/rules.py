@@ -34,7 +34,7 @@ from eqsat_opt.cli.session import (
 from eqsat_opt.errors import OptionError, RuleError, or_nearest
 
 if TYPE_CHECKING:
-    from eqsat_opt.lab.certification import Outcome
+    from eqsat_opt.lab.certification import RuleOutcome
     from eqsat_opt.proving.evidence.files import Emission
     from eqsat_opt.rules.rule import Rule
 
@@ -163,7 +163,7 @@ def _run(
     quiet: bool,
     *,
     emission: Emission | None = None,
-) -> list[Outcome]:
+) -> list[RuleOutcome]:
     from eqsat_opt.lab.certification import verify
     from eqsat_opt.proving.selection import book_certificates
     from eqsat_opt.rules.library import FAMILIES, families
@@ -254,7 +254,7 @@ def _verify(
     _fail_if_refused(outcomes)
 
 
-def _fail_if_refused(outcomes: Sequence[Outcome]) -> None:
+def _fail_if_refused(outcomes: Sequence[RuleOutcome]) -> None:
     refused = [one for one in outcomes if not one.passed]
     if not refused:
         return

@@ -12,7 +12,7 @@ from eqsat_opt.common.text import counted
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from eqsat_opt.lab.certification import Outcome
+    from eqsat_opt.lab.certification import RuleOutcome
     from eqsat_opt.proving.certificates.certificate import Certificate
     from eqsat_opt.proving.selection import Standing
 
@@ -151,7 +151,7 @@ def standing_json(one: Standing) -> dict[str, Any]:
 
 
 def outcomes_json(
-    outcomes: Sequence[Outcome], taken: float, written: Sequence[str]
+    outcomes: Sequence[RuleOutcome], taken: float, written: Sequence[str]
 ) -> dict[str, Any]:
     """Return the outcomes of verification as plain values."""
     return {
@@ -172,12 +172,12 @@ def outcomes_json(
     }
 
 
-def _code(one: Outcome) -> str | None:
+def _code(one: RuleOutcome) -> str | None:
     code = getattr(getattr(one.error, "refutation", None), "code", None)
     return code or None
 
 
-def print_outcomes(outcomes: Sequence[Outcome], taken: float, written: Sequence[str]) -> None:
+def print_outcomes(outcomes: Sequence[RuleOutcome], taken: float, written: Sequence[str]) -> None:
     """Print a table of the certificates that rules earned, and counterexamples of refused rules."""
     console = output_console()
     wide = console.width >= _WIDE
@@ -210,7 +210,7 @@ def print_outcomes(outcomes: Sequence[Outcome], taken: float, written: Sequence[
         console.print(f"written to {path}", markup=False)
 
 
-def _print_refused(outcomes: Sequence[Outcome]) -> None:
+def _print_refused(outcomes: Sequence[RuleOutcome]) -> None:
     console = output_console()
     for one in outcomes:
         if one.error is None:
@@ -224,7 +224,7 @@ def _print_refused(outcomes: Sequence[Outcome]) -> None:
             console.print(code, markup=False, soft_wrap=True)
 
 
-def print_imported(outcomes: Sequence[Outcome]) -> None:
+def print_imported(outcomes: Sequence[RuleOutcome]) -> None:
     """Print each rule with the verdict of the gate."""
     console = output_console()
     for one in outcomes:

@@ -9,7 +9,7 @@ from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.terms import Lowered
 from eqsat_opt.ir.graph.graph import Attrs
 
-__all__ = ["FUSED", "Found", "Tree", "found_in", "outermost"]
+__all__ = ["FUSED", "RecognisedTerm", "Tree", "found_in", "outermost"]
 
 _PREFERRED = (
     "Attention", "MaskedAttention", "LayerNormalization", "RMSNormalization", "Gelu", "HardSwish",
@@ -53,7 +53,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Found:
+class RecognisedTerm:
     """A term of the model and the tree that it equals."""
 
     term: int
@@ -111,7 +111,7 @@ def _size(tree: Tree) -> int:
     return (tree.term < 0) + sum(map(_size, tree.children))
 
 
-def found_in(eclasses: EClasses, known: Sequence[int]) -> Iterator[Found]:
+def found_in(eclasses: EClasses, known: Sequence[int]) -> Iterator[RecognisedTerm]:
     """Yield every term among ``known`` that equals a fused operator which a rule made.
 
     A class may hold several, such as attention with a scale of 1 over queries that were scaled; the
@@ -135,18 +135,18 @@ def found_in(eclasses: EClasses, known: Sequence[int]) -> Iterator[Found]:
         if cls in reader.own:
             # A factor of 1 unites the last operator of a spelling with earlier ones, so all terms
             # count.
-            yield from (Found(term, tree) for term in reader.all[cls])
+            yield from (RecognisedTerm(term, tree) for term in reader.all[cls])
             continue
         for parent in eclasses.parents[cls]:
             above = int(eclasses.class_of[parent])
             if eclasses.op[parent] in _AROUND and above in reader.own and above not in best:
                 rule = eclasses.rule_of(parent) or tree.rule
                 outer = Tree(eclasses.op[parent], eclasses.attrs[parent], (tree,), rule=rule)
-                yield from (Found(term, outer) for term in reader.all[above])
+                yield from (RecognisedTerm(term, outer) for term in reader.all[above])
                 break
 
 
-def outermost(lowered: Lowered, found: Sequence[Found]) -> list[Found]:
+def outermost(lowered: Lowered, found: Sequence[RecognisedTerm]) -> list[RecognisedTerm]:
     """Return the terms that are no intermediate step of others in ``found``.
 
     An example of a step is a layer normalisation before its scale.
@@ -157,7 +157,7 @@ def outermost(lowered: Lowered, found: Sequence[Found]) -> list[Found]:
             readers[child].add(number)
     group = {one.term: _family(one.tree) for one in found}
 
-    def is_step(one: Found) -> bool:
+    def is_step(one: RecognisedTerm) -> bool:
         term = one.term
         for _ in range(_STEPS):
             if len(readers[term]) != 1:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from eqsat_opt.extract.bitsets import union
 from eqsat_opt.extract.paths.instance import PathInstance
 from eqsat_opt.extract.paths.rules import necessary
-from eqsat_opt.extract.solve.branch import Search
+from eqsat_opt.extract.solve.branch import BranchSearch
 
 __all__ = ["branch_paths"]
 
@@ -30,7 +30,7 @@ def branch_paths(
     if masks is None:
         return known, False
     finish = instance.finish()
-    search = Search(
+    search = BranchSearch(
         instance,
         masks,
         value=instance.value,

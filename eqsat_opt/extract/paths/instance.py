@@ -17,14 +17,14 @@ from eqsat_opt.extract.instance import Instance, active_classes, children_of, op
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.problem import FloatArray, Problem
 
-__all__ = ["ROUNDING", "Measured", "PathInstance", "from_problem"]
+__all__ = ["ROUNDING", "MeasuredChoice", "PathInstance", "from_problem"]
 
 ROUNDING = 1e-9
 """Relative excess over a limit that is attributed to the rounding of sums."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredChoice:
     """A choice that computes the roots: value of the objective, total cost, path, loads."""
 
     value: float
@@ -68,7 +68,7 @@ class PathInstance(Instance):
         """Whether an option has a negative cost; then hardly any rule is sound."""
         return any(self.cost[i] < 0 for m in self.members for i in m)
 
-    def measure(self, choice: Sequence[int]) -> Measured | None:
+    def measure(self, choice: Sequence[int]) -> MeasuredChoice | None:
         """Return the value of a choice `[n_classes]` (-1: none); None if incomplete or cyclic."""
         order = active_classes(self.children, choice, self.roots)
         if order is None:
@@ -82,11 +82,11 @@ class PathInstance(Instance):
         loads = tuple(
             math.fsum(self.load[choice[c]][k] for c in order) for k in range(len(self.capacity))
         )
-        return Measured(
+        return MeasuredChoice(
             value=cost + self.alpha * path, cost=cost, path=path, loads=loads, order=order
         )
 
-    def allows(self, measured: Measured) -> bool:
+    def allows(self, measured: MeasuredChoice) -> bool:
         """Return whether a choice keeps all limits."""
         return measured.path <= self.path_limit * (1 + ROUNDING) and all(
             used <= limit * (1 + ROUNDING)

@@ -22,10 +22,10 @@ from eqsat_opt.extract.paths.instance import from_problem
 from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import reduce_paths
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.answer import EffortSettings
 from eqsat_opt.extract.solve.weighted_sum import Rows, Solution, raise_choice, solve_priced
 
-__all__ = ["Relaxed", "bound_limited"]
+__all__ = ["RelaxationStep", "bound_limited"]
 
 _ROUNDS = 40
 _PRECISION = 1e-4  # relative; the rest is the duality gap, which prices cannot close
@@ -36,7 +36,7 @@ _STEEP = 1e4  # largest price of a whole limit, in units of the cost
 
 
 @dataclass(frozen=True)
-class Relaxed:
+class RelaxationStep:
     """One step of the relaxation.
 
     Attributes:
@@ -64,10 +64,10 @@ def bound_limited(
     cost: FloatArray,
     limits: Mapping[str, float],
     *,
-    settings: Settings,
+    settings: EffortSettings,
     deadline: float,
     best: Callable[[], float] = lambda: math.inf,
-) -> Iterator[Relaxed]:
+) -> Iterator[RelaxationStep]:
     """Yield solutions and bounds for the least total cost under limits, better and better.
 
     Costs are `[n_implementations]`, and an infinite one forbids. `best` is the cost of the best
@@ -111,7 +111,7 @@ class _Dual:
         problem: Problem,
         cost: FloatArray,
         limits: Mapping[str, float],
-        settings: Settings,
+        settings: EffortSettings,
         deadline: float,
     ) -> None:
         self._problem, self._cost, self._settings = problem, cost, settings
@@ -129,22 +129,22 @@ class _Dual:
         allowed = (self._deadline - self._start) * (1 - _MERGE_SHARE)
         return time.perf_counter() > self._start + allowed
 
-    def _step(self, rows: Rows | None) -> Relaxed:
-        return Relaxed(rows, self.bound, self._multipliers)
+    def _step(self, rows: Rows | None) -> RelaxationStep:
+        return RelaxationStep(rows, self.bound, self._multipliers)
 
-    def price(self, multipliers: FloatArray, precision: float) -> Relaxed:
+    def price(self, multipliers: FloatArray, precision: float) -> RelaxationStep:
         """Solve under prices on the limits."""
         prices = self._cost + self._load @ multipliers
         solution = self._solve(prices, precision)
         if solution.rows is None:
-            return Relaxed(None, solution.lower_bound, self._multipliers)
+            return RelaxationStep(None, solution.lower_bound, self._multipliers)
         bound = solution.lower_bound - float(multipliers @ self._capacity)
         if bound > self.bound:
             self.bound, self._multipliers = bound, tuple(multipliers.tolist())
         self._add(solution.rows)
         return self._step(solution.rows)
 
-    def least_load(self, column: int) -> Relaxed:
+    def least_load(self, column: int) -> RelaxationStep:
         """Solve for the least use of one limit; more than the limit proves that nothing fits."""
         prices = np.where(np.isfinite(self._cost), self._load[:, column], np.inf)
         # Among solutions of the same load, the cheaper ones are useful.
@@ -153,14 +153,14 @@ class _Dual:
         tie = 1e-6 * min(scale, 1e12)
         solution = self._solve(prices + tie * self._cost, _PRECISION)
         if solution.rows is None:
-            return Relaxed(None, self.bound, self._multipliers)
+            return RelaxationStep(None, self.bound, self._multipliers)
         self._add(solution.rows)
         used = self.points[-1].loads[column]
         limit = float(self._capacity[column])
         if used > limit * (1 + 1e-9):
             exact = self._solve(prices, 0.0)
             if exact.lower_bound > limit * (1 + 1e-9):
-                return Relaxed(None, math.inf, self._multipliers)
+                return RelaxationStep(None, math.inf, self._multipliers)
             if exact.rows is not None:
                 self._add(exact.rows)
         return self._step(solution.rows)
@@ -220,7 +220,7 @@ class _Dual:
         value = most * top.solution_value()
         return found, (value - self.bound) / value if value > 0 else 0.0
 
-    def combined(self) -> Relaxed:
+    def combined(self) -> RelaxationStep:
         """Combine e-nodes and implementations of all points; return the best within the limits."""
         owner = self._problem.implementation_node()
         nodes = {int(owner[row]) for point in self.points for row in point.rows.values()}

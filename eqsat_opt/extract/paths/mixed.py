@@ -26,7 +26,7 @@ from eqsat_opt.extract.paths.search import (
 )
 from eqsat_opt.extract.paths.state import Note, PathState
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.answer import EffortSettings
 from eqsat_opt.extract.solve.exact import Mode
 from eqsat_opt.extract.solve.weighted_sum import Solution, lower_choice, raise_choice, solve_priced
 from eqsat_opt.extract.trees import cheapest_trees
@@ -45,7 +45,7 @@ def solve_constrained(
     objective: Objective,
     *,
     incumbent: Choice | None,
-    settings: Settings,
+    settings: EffortSettings,
     time_limit_s: float,
     note: Note = lambda stage, cost, bound: None,
 ) -> Solution:
@@ -83,7 +83,7 @@ def _search(
     objective: Objective,
     instance: PathInstance,
     state: PathState,
-    settings: Settings,
+    settings: EffortSettings,
     deadline: float,
 ) -> None:
     """Run the stages in the order of their price, each on what the bounds so far leave."""
@@ -123,7 +123,7 @@ def _search(
 
 
 def _proven_alone(
-    instance: PathInstance, state: PathState, settings: Settings, deadline: float
+    instance: PathInstance, state: PathState, settings: EffortSettings, deadline: float
 ) -> PathInstance | None:
     """Prove with one worker: many problems are easy, and choice and proof are then repeatable.
 
@@ -140,7 +140,7 @@ def _proven_alone(
 def _solved(
     left: PathInstance,
     state: PathState,
-    settings: Settings,
+    settings: EffortSettings,
     deadline: float,
     *,
     mode: Mode | None = None,
@@ -167,7 +167,11 @@ def _solved(
 
 
 def _searched_around(
-    instance: PathInstance, state: PathState, settings: Settings, deadline: float, share: float
+    instance: PathInstance,
+    state: PathState,
+    settings: EffortSettings,
+    deadline: float,
+    share: float,
 ) -> PathInstance | None:
     """Search neighbourhoods; return the instance that may still be better, None if none can."""
     left = _pruned(instance, state)
@@ -220,7 +224,7 @@ def _bound_total(
     cost: FloatArray,
     objective: Objective,
     state: PathState,
-    settings: Settings,
+    settings: EffortSettings,
     deadline: float,
 ) -> None:
     """Compute a bound on the total cost alone, and offer its solutions."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat_opt.extract.bitsets import bits, weigh
 from eqsat_opt.extract.problem import FloatArray, IntArray
-from eqsat_opt.extract.simplify.draft import Draft, sums
+from eqsat_opt.extract.simplify.draft import InstanceDraft, sums
 from eqsat_opt.extract.simplify.linear_rules import derivable
 from eqsat_opt.extract.simplify.necessity import necessities
 from eqsat_opt.extract.trees import cheapest_trees
@@ -22,8 +22,8 @@ _RIVALS = (16, 256)  # least and greatest number of cheapest options that may be
 
 
 def compare_options(
-    draft: Draft, *, start: Mapping[int, int] | None = None, work: int
-) -> tuple[Draft, int]:
+    draft: InstanceDraft, *, start: Mapping[int, int] | None = None, work: int
+) -> tuple[InstanceDraft, int]:
     """Drop options that are cyclic, beaten or too expensive; find forced classes.
 
     Forced classes count as free: edges to them from other components must have been cut.
@@ -62,7 +62,7 @@ class _Private:
 class _Comparison:
     """The rules on one draft, in the order in which they must run."""
 
-    def __init__(self, draft: Draft, work: int) -> None:
+    def __init__(self, draft: InstanceDraft, work: int) -> None:
         self.draft, self.work = draft, work
         self.children = draft.children_lists()
         self.members = draft.member_ranges()
@@ -278,7 +278,7 @@ class _Comparison:
         return upper
 
 
-def _part_costs(draft: Draft, choice: IntArray) -> FloatArray:
+def _part_costs(draft: InstanceDraft, choice: IntArray) -> FloatArray:
     """Return the cost of a choice (-1: none), `[n_parts]`; infinite if incomplete or cyclic."""
     chosen = np.zeros(draft.n_options, dtype=bool)
     chosen[choice[choice >= 0]] = True

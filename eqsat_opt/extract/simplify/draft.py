@@ -14,13 +14,13 @@ import rustworkx as rx
 from eqsat_opt.extract.instance import Instance, options_by_class
 from eqsat_opt.extract.problem import FloatArray, IntArray
 
-__all__ = ["BoolArray", "Draft", "sums"]
+__all__ = ["BoolArray", "InstanceDraft", "sums"]
 
 BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Draft:
+class InstanceDraft:
     """Options in CSR form, in ascending order of their class.
 
     Attributes:
@@ -42,7 +42,7 @@ class Draft:
     option_ids: IntArray
 
     @classmethod
-    def of(cls, instance: Instance) -> Draft:
+    def of(cls, instance: Instance) -> InstanceDraft:
         """Build the arrays of an instance."""
         rows = np.array([i for m in instance.members for i in m], dtype=np.int64)
         children = [instance.children[i] for i in rows.tolist()]
@@ -146,7 +146,7 @@ class Draft:
         label[flat] = np.repeat(np.arange(len(sizes)), sizes)
         return label
 
-    def with_options(self, keep: BoolArray) -> Draft:
+    def with_options(self, keep: BoolArray) -> InstanceDraft:
         """Return the draft with only the options to keep."""
         if keep.all():
             return self
@@ -160,14 +160,14 @@ class Draft:
             option_ids=self.option_ids[keep],
         )
 
-    def with_edges(self, keep: BoolArray) -> Draft:
+    def with_edges(self, keep: BoolArray) -> InstanceDraft:
         """Return the draft with only the edges to keep."""
         if keep.all():
             return self
         left = np.bincount(self.edge_option[keep], minlength=self.n_options)
         return replace(self, child_ptr=pointers(left), child_ix=self.child_ix[keep])
 
-    def with_classes(self, keep: BoolArray) -> Draft:
+    def with_classes(self, keep: BoolArray) -> InstanceDraft:
         """Return the draft with some classes only, renumbered; kept options must need no others."""
         if keep.all():
             return self

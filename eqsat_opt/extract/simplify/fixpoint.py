@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat_opt.extract.instance import Instance
 from eqsat_opt.extract.simplify.domination import compare_options
-from eqsat_opt.extract.simplify.draft import BoolArray, Draft
+from eqsat_opt.extract.simplify.draft import BoolArray, InstanceDraft
 from eqsat_opt.extract.simplify.linear_rules import (
     Settled,
     contract,
@@ -28,7 +28,7 @@ from eqsat_opt.extract.simplify.linear_rules import (
     settle_free,
 )
 
-__all__ = ["Reduction", "simplify"]
+__all__ = ["SimplifiedInstance", "simplify"]
 
 _LINEAR_PASSES = 4  # greatest number of passes before options are compared again
 _WORK = (5_000_000, 200)  # default budget of steps: a constant, and more for each option and edge
@@ -37,7 +37,7 @@ _NOTICEABLE = 0.005
 
 
 @dataclass(frozen=True)
-class Reduction:
+class SimplifiedInstance:
     """A simplified instance.
 
     Attributes:
@@ -59,7 +59,7 @@ def simplify(
     start: Mapping[int, int] | None = None,
     work: int | None = None,
     until_s: float = math.inf,
-) -> Reduction | None:
+) -> SimplifiedInstance | None:
     """Apply all rules to a fixpoint, or until they gain too little for their price.
 
     Args:
@@ -76,7 +76,7 @@ def simplify(
     """
     settled = Settled()
     parts: list[Instance] = []
-    draft = Draft.of(instance)
+    draft = InstanceDraft.of(instance)
     if work is None:
         work = _WORK[0] + _WORK[1] * (draft.n_options + len(draft.child_ix))
     while draft.n_classes:
@@ -99,14 +99,14 @@ def simplify(
         parts.extend(draft.with_classes(done).instances())
         draft = draft.with_classes(~done)
     parts.sort(key=lambda part: part.class_ids[0])
-    return Reduction(
+    return SimplifiedInstance(
         settled=settled.option,
         cost=math.fsum(settled.costs),
         parts=tuple(parts),
     )
 
 
-def _linear_passes(draft: Draft, settled: Settled) -> Draft | None:
+def _linear_passes(draft: InstanceDraft, settled: Settled) -> InstanceDraft | None:
     """Apply all linear-time rules a few times; None if a forced class has no option left."""
     for _ in range(_LINEAR_PASSES):
         size = draft.size
@@ -121,19 +121,19 @@ def _linear_passes(draft: Draft, settled: Settled) -> Draft | None:
     return draft
 
 
-def _shrank(before: Draft, after: Draft) -> bool:
+def _shrank(before: InstanceDraft, after: InstanceDraft) -> bool:
     """Return whether another round may be worth it."""
     old, new = sum(before.size[:2]), sum(after.size[:2])
     return new <= _LARGE or old - new > _NOTICEABLE * old
 
 
-def _unchanged(before: Draft, after: Draft) -> BoolArray:
+def _unchanged(before: InstanceDraft, after: InstanceDraft) -> BoolArray:
     """Return which classes of `after` are in unchanged connected parts, `[n_classes]`."""
     old, new = (dict(zip(*_sizes(d), strict=True)) for d in (before, after))
     return np.array([old.get(c) == size for c, size in new.items()], dtype=bool)
 
 
-def _sizes(draft: Draft) -> tuple[list[int], list[tuple[int, ...]]]:
+def _sizes(draft: InstanceDraft) -> tuple[list[int], list[tuple[int, ...]]]:
     """Return the problem's class numbers, and the size of the part of each."""
     part, n = draft.part, int(draft.part.max(initial=-1)) + 1
     counts = [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from eqsat_opt.extract.problem import IntArray
-from eqsat_opt.extract.simplify.draft import BoolArray, Draft, pointers
+from eqsat_opt.extract.simplify.draft import BoolArray, InstanceDraft, pointers
 
 __all__ = [
     "Settled",
@@ -42,7 +42,7 @@ class Settled:
         self.option.update(zip(classes.tolist(), options.tolist(), strict=True))
 
 
-def drop_impossible(draft: Draft) -> Draft | None:
+def drop_impossible(draft: InstanceDraft) -> InstanceDraft | None:
     """Drop options that no acyclic choice can contain; None if a forced class has no other."""
     loops = draft.option_class[draft.edge_option] == draft.child_ix
     allowed = np.ones(draft.n_options, dtype=bool)
@@ -55,7 +55,7 @@ def drop_impossible(draft: Draft) -> Draft | None:
     return draft.with_options(allowed)
 
 
-def derivable(draft: Draft, allowed: BoolArray) -> IntArray:
+def derivable(draft: InstanceDraft, allowed: BoolArray) -> IntArray:
     """Return an allowed option of each class, `[n_classes]`; -1 if no acyclic choice has one.
 
     The options form no cycle.
@@ -78,7 +78,7 @@ def derivable(draft: Draft, allowed: BoolArray) -> IntArray:
     return np.array(first, dtype=np.int64)
 
 
-def settle_free(draft: Draft, settled: Settled) -> Draft:
+def settle_free(draft: InstanceDraft, settled: Settled) -> InstanceDraft:
     """Settle each class with a tree of cost 0: no choice elsewhere can make it cheaper."""
     first = derivable(draft, draft.cost == 0)
     free = first >= 0
@@ -88,19 +88,19 @@ def settle_free(draft: Draft, settled: Settled) -> Draft:
     return _without(draft, free)
 
 
-def _without(draft: Draft, gone: BoolArray) -> Draft:
+def _without(draft: InstanceDraft, gone: BoolArray) -> InstanceDraft:
     """Drop classes and all edges to them: they no longer cost anything."""
     draft = replace(draft, forced=draft.forced & ~gone)
     draft = draft.with_options(~gone[draft.option_class])
     return draft.with_edges(~gone[draft.child_ix])
 
 
-def drop_unreachable(draft: Draft) -> Draft:
+def drop_unreachable(draft: InstanceDraft) -> InstanceDraft:
     """Drop classes that no forced class can need."""
     return draft.with_classes(draft.reached(draft.forced))
 
 
-def drop_duplicates(draft: Draft) -> Draft:
+def drop_duplicates(draft: InstanceDraft) -> InstanceDraft:
     """Keep the cheapest of all options with the same class and children."""
     order, repeats = _same_as_before(draft)
     keep = np.ones(draft.n_options, dtype=bool)
@@ -108,7 +108,7 @@ def drop_duplicates(draft: Draft) -> Draft:
     return draft.with_options(keep)
 
 
-def _same_as_before(draft: Draft) -> tuple[IntArray, BoolArray]:
+def _same_as_before(draft: InstanceDraft) -> tuple[IntArray, BoolArray]:
     """Sort options with equal children side by side, cheapest first; return also which repeat."""
     n = draft.n_options
     degree = np.diff(draft.child_ptr)
@@ -133,7 +133,7 @@ def _same_as_before(draft: Draft) -> tuple[IntArray, BoolArray]:
     return order, repeats
 
 
-def force(draft: Draft, settled: Settled) -> Draft:
+def force(draft: InstanceDraft, settled: Settled) -> InstanceDraft:
     """Find classes that every solution has, and stop paying for them in child lists.
 
     An edge to a forced class matters only for acyclicity, so only within a strongly connected
@@ -157,7 +157,7 @@ def force(draft: Draft, settled: Settled) -> Draft:
     return _without(draft, gone)
 
 
-def contract(draft: Draft, settled: Settled) -> Draft:
+def contract(draft: InstanceDraft, settled: Settled) -> InstanceDraft:
     """Put a class with one option into the options that use it, if these are all of one class.
 
     Only one of these can be chosen, so the class is paid once. It is decided for the case that it
@@ -185,7 +185,7 @@ def contract(draft: Draft, settled: Settled) -> Draft:
 class _Contraction:
     """Child sets and costs of the options that absorbed a class."""
 
-    def __init__(self, draft: Draft, first: list[int]) -> None:
+    def __init__(self, draft: InstanceDraft, first: list[int]) -> None:
         self.draft, self.first = draft, first
         self.flat, self.ptr = draft.child_ix.tolist(), draft.child_ptr.tolist()
         self.users, self.user_ptr = (a.tolist() for a in draft.users)
@@ -210,7 +210,7 @@ class _Contraction:
         known = self.changed.get(option)
         return set(self.flat[self.ptr[option] : self.ptr[option + 1]]) if known is None else known
 
-    def result(self, kept_classes: BoolArray) -> Draft:
+    def result(self, kept_classes: BoolArray) -> InstanceDraft:
         """Return the draft with the new child sets, without the dissolved classes."""
         old = self.draft
         degree = np.diff(old.child_ptr)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat_opt.extract.bitsets import EVERYTHING, bits, union
-from eqsat_opt.extract.simplify.draft import Draft
+from eqsat_opt.extract.simplify.draft import InstanceDraft
 from eqsat_opt.extract.trees import class_parents
 
 __all__ = ["Necessities", "bits", "necessities", "necessity", "union"]
@@ -87,7 +87,7 @@ class Necessities:
 
 
 def necessities(
-    draft: Draft, children: Sequence[Sequence[int]], *, work: int, window: int = 2048
+    draft: InstanceDraft, children: Sequence[Sequence[int]], *, work: int, window: int = 2048
 ) -> Necessities:
     """Return necessity sets of all classes, in time and memory linear in the draft's size.
 
@@ -142,7 +142,7 @@ class _Sets:
 
     def __init__(
         self,
-        draft: Draft,
+        draft: InstanceDraft,
         children: Sequence[Sequence[int]],
         position: list[int],
         base: list[int],

@@ -12,7 +12,7 @@ from eqsat_opt.extract.instance import Instance
 from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
 from eqsat_opt.extract.trees import cheapest_trees
 
-__all__ = ["Answer", "Method", "Settings", "first_answer"]
+__all__ = ["Answer", "EffortSettings", "Method", "first_answer"]
 
 Method = Literal["auto", "greedy", "local", "lns", "exact"]
 
@@ -20,7 +20,7 @@ _ROUNDING = 1e-7  # of bounds: the solver's integers lose about 1e-11 of the cos
 
 
 @dataclass(frozen=True)
-class Settings:
+class EffortSettings:
     """Settings of the effort of a search.
 
     `patience` counts neighbourhoods without a gain. An `interruptible` search answers Ctrl-C with

@@ -9,7 +9,7 @@ from eqsat_opt.extract.bitsets import bits, union
 from eqsat_opt.extract.instance import Instance, closes_cycle, strong_components
 from eqsat_opt.extract.simplify.necessity import necessity
 
-__all__ = ["Search", "branch_and_bound"]
+__all__ = ["BranchSearch", "branch_and_bound"]
 
 _ROUNDING = 2e-9  # relative excess over a limit that is attributed to the rounding of sums
 
@@ -30,12 +30,14 @@ def branch_and_bound(
     masks = necessity(instance.members, instance.children, order, work=100_000)
     if masks is None:
         return list(choice), False
-    search = Search(instance, masks, value=instance.evaluate, best=choice, max_steps=max_steps)
+    search = BranchSearch(
+        instance, masks, value=instance.evaluate, best=choice, max_steps=max_steps
+    )
     search.run(union(masks, instance.roots))
     return search.best or list(choice), search.steps <= max_steps
 
 
-class Search:
+class BranchSearch:
     """A depth-first search of all choices.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat_opt.extract.instance import Instance, active_classes, options_by_class
 from eqsat_opt.extract.simplify.fixpoint import simplify
-from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer
+from eqsat_opt.extract.solve.answer import Answer, EffortSettings, first_answer
 from eqsat_opt.extract.solve.branch import branch_and_bound
 from eqsat_opt.extract.solve.cutting import Relaxed, tighten
 from eqsat_opt.extract.solve.exact import Mode, solve_exactly
@@ -44,7 +44,7 @@ _CUT_SHARE, _CUT_ROUNDS = 0.3, 200  # share of the time then left, and greatest 
 
 
 def improve(
-    part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
+    part: Instance, answer: Answer, settings: EffortSettings, deadline: float, report: Report
 ) -> Answer:
     """Run the stages in the order of their price, the repeatable ones first."""
     if settings.method == "exact" or answer.choice is None:
@@ -89,14 +89,18 @@ def improve(
     return _reduced(part, answer, settings, deadline, possible=possible)
 
 
-def _proven_alone(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+def _proven_alone(
+    part: Instance, answer: Answer, settings: EffortSettings, deadline: float
+) -> Answer:
     """Prove with one worker: many parts are easy, and choice and proof are then repeatable."""
     if part.n_options > _ALONE_OPTIONS:
         return answer
     return _solved(part, answer, settings, deadline, mode="single", work_limit=_ALONE_WORK)
 
 
-def _proven_by_cores(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+def _proven_by_cores(
+    part: Instance, answer: Answer, settings: EffortSettings, deadline: float
+) -> Answer:
     """Prove with one worker by cores, which raise the bound from below; this is repeatable too."""
     if part.n_options > _CORE_OPTIONS:
         return answer
@@ -114,7 +118,7 @@ def _proven_by_cores(part: Instance, answer: Answer, settings: Settings, deadlin
 
 
 def _searched_around(
-    part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
+    part: Instance, answer: Answer, settings: EffortSettings, deadline: float, report: Report
 ) -> Answer:
     if answer.choice is None:
         return answer
@@ -150,7 +154,7 @@ def _filled(part: Instance, choice: Sequence[int]) -> list[int]:
 
 
 def _tightened(
-    part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
+    part: Instance, answer: Answer, settings: EffortSettings, deadline: float, report: Report
 ) -> tuple[Answer, Relaxed]:
     """Take the relaxation's bound, and its solution if that is integral."""
     now = time.perf_counter()
@@ -174,7 +178,7 @@ def _tightened(
 def _reduced(
     part: Instance,
     answer: Answer,
-    settings: Settings,
+    settings: EffortSettings,
     deadline: float,
     possible: Mask | None = None,
 ) -> Answer:
@@ -219,7 +223,7 @@ def _kept(part: Instance, possible: Mask) -> Instance:
     )
 
 
-def _proven(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+def _proven(part: Instance, answer: Answer, settings: EffortSettings, deadline: float) -> Answer:
     """Prove what is left of a part after its second simplification."""
     if settings.method != "exact" and answer.choice is not None:
         choice, proven = branch_and_bound(part, answer.choice, **_BRANCH)
@@ -244,7 +248,7 @@ def _numbered(part: Instance, choice: Sequence[int] | None) -> dict[int, int]:
 def _solved(
     part: Instance,
     answer: Answer,
-    settings: Settings,
+    settings: EffortSettings,
     deadline: float,
     *,
     mode: Mode | None = None,

@@ -18,8 +18,8 @@ from eqsat_opt.extract.critical_path import costliest_chain
 from eqsat_opt.extract.extraction import Choice, active_order, relative_gap
 from eqsat_opt.extract.instance import Instance, active_classes, from_problem
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.simplify.fixpoint import Reduction, simplify
-from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer
+from eqsat_opt.extract.simplify.fixpoint import SimplifiedInstance, simplify
+from eqsat_opt.extract.solve.answer import Answer, EffortSettings, first_answer
 from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
 from eqsat_opt.extract.solve.stages import improve
 
@@ -89,7 +89,7 @@ def solve_priced(
     cost: FloatArray,
     *,
     incumbent: Choice | None,
-    settings: Settings,
+    settings: EffortSettings,
     time_limit_s: float,
     note: Callable[[str, float, float], None] = lambda stage, cost, bound: None,
 ) -> Solution:
@@ -150,7 +150,7 @@ def solve_priced(
 def _search_parts(
     parts: Sequence[Instance],
     answers: Sequence[Answer],
-    settings: Settings,
+    settings: EffortSettings,
     deadline: float,
     report: Callable[[int, str, Answer], None] = lambda index, stage, answer: None,
 ) -> list[Answer]:
@@ -197,7 +197,7 @@ class _Tally:
 
     def __init__(
         self,
-        reduction: Reduction,
+        reduction: SimplifiedInstance,
         answers: list[Answer],
         note: Callable[[str, float, float], None],
         floor: float,
@@ -245,7 +245,7 @@ def _rows(instance: Instance, choice: list[int]) -> dict[int, int] | None:
 
 def _assembled(
     instance: Instance,
-    reduction: Reduction,
+    reduction: SimplifiedInstance,
     parts: tuple[Instance, ...],
     answers: list[Answer],
 ) -> dict[int, int] | None:

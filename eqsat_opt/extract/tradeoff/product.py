@@ -17,7 +17,7 @@ from eqsat_opt.extract.extraction import Choice, relative_gap
 from eqsat_opt.extract.objective import Product
 from eqsat_opt.extract.paths.state import Note
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.answer import EffortSettings
 from eqsat_opt.extract.solve.weighted_sum import BestRows, Rows, Solution
 from eqsat_opt.extract.tradeoff.plane import HalfPlane, corners, lower_hull
 from eqsat_opt.extract.tradeoff.weighted import offer_incumbent, solve_weighted
@@ -35,7 +35,7 @@ def solve_product(
     objective: Product,
     *,
     incumbent: Choice | None,
-    settings: Settings,
+    settings: EffortSettings,
     time_limit_s: float,
     note: Note = lambda stage, cost, bound: None,
 ) -> Solution:

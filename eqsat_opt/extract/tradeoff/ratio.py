@@ -22,7 +22,7 @@ from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import reduce_paths
 from eqsat_opt.extract.paths.state import Note
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.answer import EffortSettings
 from eqsat_opt.extract.solve.exact import Mode
 from eqsat_opt.extract.solve.weighted_sum import BestRows, Rows, Solution
 from eqsat_opt.extract.tradeoff.weighted import Mask, offer_incumbent, solve_weighted
@@ -41,7 +41,7 @@ def solve_ratio(
     objective: Ratio,
     *,
     incumbent: Choice | None,
-    settings: Settings,
+    settings: EffortSettings,
     time_limit_s: float,
     note: Note = lambda stage, cost, bound: None,
 ) -> Solution:
@@ -78,7 +78,7 @@ def _quotients(
     objective: Ratio,
     forbidden: Mask,
     best: BestRows,
-    settings: Settings,
+    settings: EffortSettings,
     deadline: float,
 ) -> Iterator[float]:
     """Yield bounds by Dinkelbach's steps, each of which also offers a better solution."""
@@ -143,7 +143,7 @@ def _least_signed(
     prices: FloatArray,
     template: Objective,
     known: Rows | None,
-    settings: Settings,
+    settings: EffortSettings,
     deadline: float,
 ) -> tuple[Rows | None, float]:
     """Return a solution of low price, and a bound on all prices, which may be negative."""

@@ -11,7 +11,7 @@ from eqsat_opt.extract.extraction import Choice, measured
 from eqsat_opt.extract.objective import Objective, Product, Ratio
 from eqsat_opt.extract.paths.mixed import solve_constrained
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.answer import EffortSettings
 from eqsat_opt.extract.solve.weighted_sum import BestRows, Solution, lower_choice, solve_priced
 
 __all__ = ["Mask", "offer_incumbent", "solve_sum", "solve_weighted"]
@@ -31,7 +31,7 @@ def solve_weighted(
     objective: Objective,
     forbidden: Mask,
     *,
-    settings: Settings,
+    settings: EffortSettings,
     time_limit_s: float,
 ) -> Solution:
     """Minimise a weighted sum without the forbidden implementations."""

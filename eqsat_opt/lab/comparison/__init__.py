@@ -6,7 +6,7 @@ from eqsat_opt.lab.comparison.compare import Subject, checked, priced, run_metho
 from eqsat_opt.lab.comparison.installed import priced_sources
 from eqsat_opt.lab.comparison.results import (
     Comparison,
-    Failure,
+    FailedRun,
     MethodResult,
     Moment,
     Original,
@@ -20,7 +20,7 @@ __all__ = [
     "LOCAL",
     "CompareSettings",
     "Comparison",
-    "Failure",
+    "FailedRun",
     "MethodResult",
     "Moment",
     "Original",

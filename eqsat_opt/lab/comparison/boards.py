@@ -11,7 +11,7 @@ import onnx
 from eqsat_opt.errors import OptionError, PlanError, RuntimeFailed
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
 from eqsat_opt.lab.comparison.operators import fold_constants
-from eqsat_opt.lab.search import Outcome, Reading
+from eqsat_opt.lab.search import PricedGraph, Reading
 from eqsat_opt.lab.search.pricing.plans import planned
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.hosted import hosted
@@ -44,7 +44,7 @@ class OrtBoard:
     sizes: Mapping[str, int] = field(default_factory=dict)
     budget_s: float = 0.3
 
-    def measure(self, outcome: Outcome) -> Reading:
+    def measure(self, outcome: PricedGraph) -> Reading:
         """Return the time of the fastest of many runs.
 
         The noise is twice the relative distance of the 20th percentile from it, and at least 2%.
@@ -75,7 +75,7 @@ class ThreadedBoard:
     sizes: Mapping[str, int] = field(default_factory=dict)
     budget_s: float = 0.3
 
-    def measure(self, outcome: Outcome) -> Reading:
+    def measure(self, outcome: PricedGraph) -> Reading:
         """Return the time of the fastest of many runs.
 
         The noise is twice the relative distance of the 20th percentile from it, and at least 2%.
@@ -92,7 +92,7 @@ class ThreadedBoard:
         return _reading(measure(call, threads=plan.streams, budget_s=self.budget_s))
 
 
-def _model(outcome: Outcome) -> onnx.ModelProto:
+def _model(outcome: PricedGraph) -> onnx.ModelProto:
     return model_proto(export_model(fold_constants(outcome.graph)))
 
 

@@ -32,15 +32,15 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.lab.comparison.boards import OrtBoard, ThreadedBoard
-from eqsat_opt.lab.comparison.engines import Engine
+from eqsat_opt.lab.comparison.engines import EGraphMethod
 from eqsat_opt.lab.comparison.installed import Installed, known_as
 from eqsat_opt.lab.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.lab.comparison.results import MethodResult, Moment, Original, descent, totals
 from eqsat_opt.lab.comparison.saturated import saturated
 from eqsat_opt.lab.comparison.settings import EXTRACTION_S, SATURATION_S, CompareSettings
-from eqsat_opt.lab.search import Board, Frame, Offered, Prices, Search, Usual
+from eqsat_opt.lab.search import BackendPricer, Board, Frame, PriceCache, Search, Usual
 from eqsat_opt.lab.search import Budget as SearchBudget
-from eqsat_opt.lab.search import Pricer as SearchPricer
+from eqsat_opt.lab.search import KernelPricer as SearchPricer
 from eqsat_opt.lab.search.pricing.streaming import StreamDevice
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
@@ -143,10 +143,10 @@ def _framed(
     device: SearchPricer = Usual(clock.price)
     backends: Sequence[Backend] = ()
     if profile is not None:
-        device = Offered(ProfilePricer(profile))
+        device = BackendPricer(ProfilePricer(profile))
         backends = ProfilePricer(profile).backends
     elif subject.pricer is not None and len(subject.pricer.backends) > 1:
-        device = Installed(Offered(subject.pricer), clock.measured)
+        device = Installed(BackendPricer(subject.pricer), clock.measured)
         backends = known_as(subject.pricer.backends)
     elif settings.level != "operators":
         backends = (load_backend(ORT),)
@@ -160,7 +160,7 @@ def _framed(
     return Frame(
         graph,
         subject.read if rules else (),
-        Prices.of(device, settings.goal, subject.sizes.all),
+        PriceCache.of(device, settings.goal, subject.sizes.all),
         settings.level,
         profile=streams,
         backends=backends,
@@ -169,7 +169,7 @@ def _framed(
 
 
 def _on_egraph(
-    engine: Engine, frame: Frame, settings: CompareSettings, clock: _Clock, seed: int
+    engine: EGraphMethod, frame: Frame, settings: CompareSettings, clock: _Clock, seed: int
 ) -> MethodResult:
     cpu_s = settings.budget.cpu_s
     budget = Budget(nodes=settings.nodes, deadline=Deadline.after(cpu_s or SATURATION_S))

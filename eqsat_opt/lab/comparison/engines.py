@@ -13,12 +13,12 @@ from eqsat_opt.lab.comparison.products import Products, of_several_roots
 from eqsat_opt.proving.selection import standings
 from eqsat_opt.rules import Rule
 
-__all__ = ["ENGINES", "Engine", "EqSat", "Extractor", "Tensat"]
+__all__ = ["ENGINES", "EGraphMethod", "EqSat", "Extractor", "Tensat"]
 
 Extractor = Literal["exact", "greedy"]
 
 
-class Engine(Protocol):
+class EGraphMethod(Protocol):
     """A method on an e-graph: a frozen dataclass of its parameters.
 
     Attributes:
@@ -142,5 +142,5 @@ class Tensat:
         return Saturation(lowered, eclasses, replace(report, matches=matches))
 
 
-ENGINES: Mapping[str, type[Engine]] = {EqSat.name: EqSat, Tensat.name: Tensat}
+ENGINES: Mapping[str, type[EGraphMethod]] = {EqSat.name: EqSat, Tensat.name: Tensat}
 """Name to class of each method on an e-graph."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from eqsat_opt.errors import EqsatError, OptionError, or_nearest
 from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.lab.search import Offered, Quoted
+from eqsat_opt.lab.search import BackendPricer, Quoted
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.protocol import Backend, Delegate
 from eqsat_opt.runtime.backends.record import LAUNCHED
@@ -107,7 +107,7 @@ class Installed:
         spent: called with the seconds that measuring took.
     """
 
-    offered: Offered
+    offered: BackendPricer
     spent: Callable[[float], None]
 
     @property

@@ -20,7 +20,7 @@ from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rulebooks import installed_rulebooks
 from eqsat_opt.runtime.devices.profile import load_profile, profile_names
 
-__all__ = ["DeviceFacts", "Listing", "MethodFacts", "Parameter", "listing"]
+__all__ = ["DeviceFacts", "Listing", "MethodFacts", "MethodParameter", "listing"]
 
 _PAPER = re.compile(r"[A-Z][\w-]+ et al\.,[^.;:()]*?\b20\d\d\b(?:, §\d+(?:\.\d+)*)?")
 """The citation in the docstring of a search."""
@@ -29,7 +29,7 @@ _ATTRIBUTE = re.compile(r"\n {4}(?: {4})?(\w+): (.*?)(?=\n {4}(?: {4})?\w+: |\n\
 
 
 @dataclass(frozen=True)
-class Parameter:
+class MethodParameter:
     """A parameter of a method.
 
     Attributes:
@@ -62,7 +62,7 @@ class MethodFacts:
     title: str
     source: str
     exact: bool
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[MethodParameter, ...] = ()
     trouble: str = ""
 
 
@@ -144,7 +144,7 @@ def _method(name: str) -> MethodFacts:
     )
 
 
-def _parameters(kind: Any) -> Iterator[Parameter]:
+def _parameters(kind: Any) -> Iterator[MethodParameter]:
     meanings: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         for name, text in _ATTRIBUTE.findall(one.__dict__.get("__doc__") or ""):
@@ -155,4 +155,4 @@ def _parameters(kind: Any) -> Iterator[Parameter]:
             type_ = types[field.name]
             choices = get_args(type_) if get_origin(type_) is Literal else ()
             default = None if field.default is MISSING else field.default
-            yield Parameter(field.name, default, choices, meanings.get(field.name, ""))
+            yield MethodParameter(field.name, default, choices, meanings.get(field.name, ""))

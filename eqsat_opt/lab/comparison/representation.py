@@ -16,14 +16,14 @@ from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.ir.graph.graph import OPAQUE, Attrs, index_of
 from eqsat_opt.lab.search import Budget, Frame, Search, SearchResult, State
 from eqsat_opt.lab.search.rewriting.matching import Substitution
-from eqsat_opt.lab.search.rewriting.rewriting import Trial
+from eqsat_opt.lab.search.rewriting.rewriting import RewriteTrial
 from eqsat_opt.lab.search.rewriting.terms import INPUT, OUTPUT, WEIGHT, Term, TermGraph, Terms
 
-__all__ = ["Coverage", "Represented", "covered_by", "visited"]
+__all__ = ["Representation", "Represented", "covered_by", "visited"]
 
 
 @dataclass(frozen=True)
-class Coverage:
+class Representation:
     """The share of a search's graphs that the e-graph represents.
 
     Attributes:
@@ -93,7 +93,9 @@ class _Recorded(Frame):
 
     seen: dict[bytes, State] = field(default_factory=dict, kw_only=True)
 
-    def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
+    def apply(
+        self, state: State, substitution: Substitution, trial: RewriteTrial | None = None
+    ) -> State:
         """Apply the substitution as `Frame` does, and remember the resulting graph."""
         found = super().apply(state, substitution, trial)
         self.seen.setdefault(found.key, found)
@@ -114,7 +116,7 @@ def visited(
     return result, recorded.terms, tuple(recorded.seen.values())
 
 
-def covered_by(saturation: Saturation, terms: Terms, states: Iterable[State]) -> Coverage:
+def covered_by(saturation: Saturation, terms: Terms, states: Iterable[State]) -> Representation:
     """Count the graphs that an e-graph represents, and the rules by which the others leave it."""
     known = Represented(saturation)
     answers: dict[bytes, bool] = {}
@@ -134,4 +136,4 @@ def covered_by(saturation: Saturation, terms: Terms, states: Iterable[State]) ->
         while one.parent is not None and not has(one.parent):
             one = one.parent
         left[one.step.rule if one.step is not None else "the model"] += 1
-    return Coverage(count, count - left.total(), dict(left.most_common()))
+    return Representation(count, count - left.total(), dict(left.most_common()))

@@ -11,13 +11,13 @@ from typing import Any
 from eqsat_opt.cost.metrics import METRICS
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.lab.comparison.settings import CompareSettings
-from eqsat_opt.lab.search import Outcome
+from eqsat_opt.lab.search import PricedGraph
 from eqsat_opt.racing.race_result import RaceResult
 
 __all__ = [
     "MOST_NOISE",
     "Comparison",
-    "Failure",
+    "FailedRun",
     "MethodResult",
     "Moment",
     "Original",
@@ -61,7 +61,7 @@ def descent(original: float, final: float, moments: Iterable[Moment]) -> tuple[M
     return (*trace[:-1], replace(trace[-1], cost=final))
 
 
-def totals(outcome: Outcome) -> dict[str, float]:
+def totals(outcome: PricedGraph) -> dict[str, float]:
     """Return metric to total over the kernels of a graph, for metrics that every kernel has.
 
     A peak, such as workspace, is the largest of all kernels.
@@ -171,7 +171,7 @@ class MethodResult:
     plan: str = ""
     notes: tuple[str, ...] = ()
     structure: str = ""
-    outcome: Outcome | None = field(default=None, repr=False, compare=False)
+    outcome: PricedGraph | None = field(default=None, repr=False, compare=False)
 
     @property
     def graph(self) -> Graph | None:
@@ -215,7 +215,7 @@ class MethodResult:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedRun:
     """A run without a result.
 
     Attributes:
@@ -241,7 +241,7 @@ class Runs:
 
     method: str
     results: tuple[MethodResult, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[FailedRun, ...]
 
     @property
     def median(self) -> MethodResult | None:
@@ -286,7 +286,7 @@ class Comparison:
     settings: CompareSettings
     original: Original | None
     results: tuple[MethodResult, ...]
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailedRun, ...] = ()
     race: RaceResult | None = None
     notes: tuple[str, ...] = ()
 
@@ -353,7 +353,7 @@ class Comparison:
 def gathered(
     model: str,
     settings: CompareSettings,
-    replies: Sequence[tuple[Original | None, MethodResult | Failure]],
+    replies: Sequence[tuple[Original | None, MethodResult | FailedRun]],
     notes: Iterable[str] = (),
 ) -> Comparison:
     """Gather the results of single runs into one comparison, by method and then by seed."""
@@ -364,6 +364,6 @@ def gathered(
         settings,
         original=next((original for original, _ in replies if original is not None), None),
         results=tuple(one for one in ordered if isinstance(one, MethodResult)),
-        failures=tuple(one for one in ordered if isinstance(one, Failure)),
+        failures=tuple(one for one in ordered if isinstance(one, FailedRun)),
         notes=tuple(dict.fromkeys(notes)),
     )

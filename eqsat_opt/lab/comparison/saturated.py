@@ -16,12 +16,12 @@ from eqsat_opt.extract.extraction import Choice, Extraction, active_order
 from eqsat_opt.extract.objective import CRITICAL_PATH
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.ir.graph.kernel import Kernel, Step
-from eqsat_opt.lab.comparison.engines import Engine, EqSat
+from eqsat_opt.lab.comparison.engines import EGraphMethod, EqSat
 from eqsat_opt.lab.comparison.operators import operator_graph
 from eqsat_opt.lab.comparison.results import Moment
 from eqsat_opt.lab.search import Budget as SearchBudget
-from eqsat_opt.lab.search import Frame, Level, MetaFlow, Outcome, Prices, Quoted
-from eqsat_opt.lab.search.pricing.pricing import Preferred, Row
+from eqsat_opt.lab.search import Frame, Level, MetaFlow, PriceCache, PricedGraph, Quoted
+from eqsat_opt.lab.search.pricing.pricing import ImplementationRow, Preferred
 from eqsat_opt.lab.search.pricing.streaming import StreamDevice, Streams
 from eqsat_opt.rules import Rule
 from eqsat_opt.runtime.backends.protocol import Backend
@@ -46,7 +46,7 @@ class Saturated:
         steps: names of the rules of substitutions after extraction, at level ``streams``.
     """
 
-    outcome: Outcome
+    outcome: PricedGraph
     lower_bound: float
     status: str
     enodes: int
@@ -62,7 +62,7 @@ def _children(eclasses: EClasses, node: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(eclasses.children(node)))
 
 
-def _costs(eclasses: EClasses, node: int, prices: Prices) -> list[tuple[float, ...]]:
+def _costs(eclasses: EClasses, node: int, prices: PriceCache) -> list[tuple[float, ...]]:
     """Return a row of costs for each way to run an e-node."""
     op, metrics = eclasses.op[node], prices.valuation.metrics
     if op in (LEAF, OUT) or eclasses.is_const[eclasses.class_of[node]]:
@@ -72,7 +72,7 @@ def _costs(eclasses: EClasses, node: int, prices: Prices) -> list[tuple[float, .
     return [tuple(map(row.metrics.__getitem__, metrics)) for row in rows]
 
 
-def _problem(saturation: Saturation, prices: Prices) -> tuple[Problem, list[int]]:
+def _problem(saturation: Saturation, prices: PriceCache) -> tuple[Problem, list[int]]:
     """Build the extraction problem, and list the e-node of each of its nodes.
 
     A constant class has one node, which is free.
@@ -127,7 +127,7 @@ _WORK = "work_us"
 
 def _kernel_problem(
     saturation: Saturation,
-    prices: Prices,
+    prices: PriceCache,
     backends: Sequence[Backend],
     streams: Streams | None = None,
 ) -> tuple[Problem, list[Candidate]]:
@@ -145,7 +145,7 @@ def _kernel_problem(
         if any(step.op in STEPS for step in item.steps):
             continue
         items.append(item)
-        ways: tuple[Row, ...] = (prices.free,)
+        ways: tuple[ImplementationRow, ...] = (prices.free,)
         if item.kind == "opaque" or item.steps:
             ways = (prices.unknown,) if kernel is None else prices.rows(kernel)
         costs = [
@@ -182,8 +182,8 @@ def _operators_of(eclasses: EClasses, chosen: Iterable[Candidate]) -> dict[int, 
 
 
 def _as_chosen(
-    eclasses: EClasses, choice: Choice, items: Sequence[Candidate], prices: Prices
-) -> Prices:
+    eclasses: EClasses, choice: Choice, items: Sequence[Candidate], prices: PriceCache
+) -> PriceCache:
     """Return prices that keep the chosen implementations.
 
     Where several implementations were chosen for one kernel, the first one counts.
@@ -194,7 +194,7 @@ def _as_chosen(
         quoted = None if kernel is None else prices.rows(kernel)[way].quoted
         if kernel is not None and quoted is not None:
             chosen.setdefault(prices.sized(kernel), quoted)
-    return Prices(Preferred(prices.pricer, chosen), prices.valuation, prices.sizes)
+    return PriceCache(Preferred(prices.pricer, chosen), prices.valuation, prices.sizes)
 
 
 def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) -> Choice:
@@ -227,10 +227,10 @@ def _note_cpu(at: list[float], begun_s: float, _point: TracePoint) -> None:
 def saturated(
     graph: Graph,
     rules: Sequence[Rule],
-    prices: Prices,
+    prices: PriceCache,
     budget: Budget,
     *,
-    engine: Engine | None = None,
+    engine: EGraphMethod | None = None,
     time_limit_s: float = 10.0,
     seed: int = 0,
     level: Level = "operators",
@@ -266,7 +266,7 @@ def saturated(
         streams = Streams.of(profile) if level == "streams" else None
         problem, items = _kernel_problem(saturation, prices, backends, streams)
 
-    def framed(graph: Graph, prices: Prices) -> Frame:
+    def framed(graph: Graph, prices: PriceCache) -> Frame:
         return Frame(graph, (), prices, level, profile=profile, backends=backends)
 
     start = best_framed = framed(operator_graph(saturation.lowered), prices)

@@ -11,7 +11,7 @@ from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import ENERGY, TIME, metric_name, peaks_capped, require_priced
 from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.extract import AnyObjective, Objective, parse_objective
-from eqsat_opt.lab.comparison.engines import ENGINES, Engine, EqSat
+from eqsat_opt.lab.comparison.engines import ENGINES, EGraphMethod, EqSat
 from eqsat_opt.lab.comparison.installed import ALL, chosen_backends
 from eqsat_opt.lab.search import (
     LEVELS,
@@ -196,7 +196,7 @@ class CompareSettings:
         }
 
     @cached_property
-    def engines(self) -> Mapping[str, Engine]:
+    def engines(self) -> Mapping[str, EGraphMethod]:
         """The methods on an e-graph, with their parameters."""
         return {
             name: with_parameters(ENGINES[name], name, self.parameters.get(name, {}))

@@ -6,15 +6,15 @@ from eqsat_opt.lab.experiments.batch import BatchModel, BatchResult, models_in, 
 from eqsat_opt.lab.experiments.saved import Verification, verify_saved
 from eqsat_opt.lab.experiments.sweep import Cell, Sweep, read_sweep, run_sweep
 from eqsat_opt.lab.experiments.whole import compare_apart
-from eqsat_opt.lab.experiments.worker import Reply, Task, run_apart, run_here
+from eqsat_opt.lab.experiments.worker import MethodTask, Reply, run_apart, run_here
 
 __all__ = [
     "BatchModel",
     "BatchResult",
     "Cell",
+    "MethodTask",
     "Reply",
     "Sweep",
-    "Task",
     "Verification",
     "compare_apart",
     "models_in",

@@ -37,12 +37,12 @@ from eqsat_opt.lab.comparison import (
     LOCAL,
     CompareSettings,
     Comparison,
-    Failure,
+    FailedRun,
     gathered,
     parse_budget,
 )
 from eqsat_opt.lab.experiments.gathering import claimed, gathered_parts, model_digest
-from eqsat_opt.lab.experiments.worker import Reply, Task, end_running, run_apart
+from eqsat_opt.lab.experiments.worker import MethodTask, Reply, end_running, run_apart
 from eqsat_opt.pipeline.options import Options
 
 __all__ = ["Cell", "Sweep", "read_sweep", "run_cell", "run_sweep"]
@@ -132,10 +132,10 @@ class Sweep:
         given = {name: _plain(getattr(self.options, name)) for name in _OPTIONS if name != "store"}
         return {"version": __version__, **common, **given}
 
-    def task(self, cell: Cell) -> Task:
+    def task(self, cell: Cell) -> MethodTask:
         """Return the task of a cell, which a worker gets."""
         settings = self.settings[cell.device]
-        return Task.of(
+        return MethodTask.of(
             settings,
             self.options,
             model=self.paths[cell.model],
@@ -317,13 +317,13 @@ def run_cell(task: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         RuntimeFailed: no process can be started.
     """
-    given = Task(**task)
+    given = MethodTask(**task)
     try:
         return run_apart(given).to_json()
     except RuntimeFailed:
         raise
     except EqsatError as error:  # an error that would occur again the next time
-        return Reply(None, Failure(given.method, given.seed, str(error))).to_json()
+        return Reply(None, FailedRun(given.method, given.seed, str(error))).to_json()
 
 
 def run_sweep(
@@ -390,7 +390,7 @@ def _computed(
     )
 
 
-def _sent(task: Task) -> dict[str, Any]:
+def _sent(task: MethodTask) -> dict[str, Any]:
     return {one.name: getattr(task, one.name) for one in fields(task)}
 
 

@@ -24,7 +24,7 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.sizes import size_sets
 from eqsat_opt.lab import zoo
 from eqsat_opt.lab.comparison import CompareSettings, Comparison, MethodResult, gathered
-from eqsat_opt.lab.experiments.worker import Reply, Run, Task, run_apart
+from eqsat_opt.lab.experiments.worker import MethodTask, Reply, Run, run_apart
 from eqsat_opt.pipeline.optimise import AnyModel
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.request import Request, request_of
@@ -98,7 +98,7 @@ def compare_apart(
             for method in settings.methods:
                 progress(method, f"seed {seed}" if settings.seeds > 1 else "")
                 file = _file_name(method, seed if settings.seeds > 1 else None)
-                task = Task.of(
+                task = MethodTask.of(
                     settings,
                     options,
                     model=path,

@@ -29,7 +29,7 @@ from eqsat_opt.ir.sizes.sizes import size_sets
 from eqsat_opt.lab import zoo
 from eqsat_opt.lab.comparison import (
     CompareSettings,
-    Failure,
+    FailedRun,
     MethodResult,
     Original,
     Subject,
@@ -48,7 +48,7 @@ from eqsat_opt.proving.selection import costs_only, load_rules
 from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.staging import Staging
 
-__all__ = ["Reply", "Run", "Task", "end_running", "plain", "run_apart", "run_here", "serve"]
+__all__ = ["MethodTask", "Reply", "Run", "end_running", "plain", "run_apart", "run_here", "serve"]
 
 _START_UP_S = 300.0
 """Limit on the start of Python and the loading of all libraries, on a busy machine."""
@@ -65,7 +65,7 @@ _RECORDED = ("rules", "numerics", "shapes", "threads")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class MethodTask:
     """One run of one method, as plain values: it can go to another process or machine.
 
     Attributes:
@@ -87,7 +87,7 @@ class Task:
     save: str = ""
 
     @classmethod
-    def of(cls, settings: CompareSettings, options: Options, **named: Any) -> Task:
+    def of(cls, settings: CompareSettings, options: Options, **named: Any) -> MethodTask:
         """Build a task from settings and options; ``named`` are the other fields."""
         given = {one.name: getattr(options, one.name) for one in fields(options)}
         if options.numerics == Options.numerics:
@@ -112,13 +112,13 @@ class Reply:
     """
 
     original: Original | None
-    found: MethodResult | Failure
+    found: MethodResult | FailedRun
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        kind = "failure" if isinstance(self.found, Failure) else "result"
-        found = asdict(self.found) if isinstance(self.found, Failure) else self.found.to_json()
+        kind = "failure" if isinstance(self.found, FailedRun) else "result"
+        found = asdict(self.found) if isinstance(self.found, FailedRun) else self.found.to_json()
         original = None if self.original is None else self.original.to_json()
         return {"original": original, kind: found, "notes": list(self.notes)}
 
@@ -127,13 +127,13 @@ class Reply:
         """Build a reply from the result of `to_json`."""
         original = None if value["original"] is None else Original.from_json(value["original"])
         if "failure" in value:
-            found: MethodResult | Failure = Failure(**value["failure"])
+            found: MethodResult | FailedRun = FailedRun(**value["failure"])
         else:
             found = MethodResult.from_json(value["result"])
         return cls(original, found, tuple(value["notes"]))
 
 
-Run = Callable[[Task, Sequence[bytes]], Reply]
+Run = Callable[[MethodTask, Sequence[bytes]], Reply]
 
 
 def plain(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def plain(value: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
+def run_apart(task: MethodTask, blobs: Sequence[bytes] = ()) -> Reply:
     """Run a task in a process of its own.
 
     Raises:
@@ -161,7 +161,7 @@ def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
         if reply is None:
             code = child.end(1.0)
             why = f"it {ending_text(code, time.monotonic() - start, limit_s)}"
-            return Reply(None, Failure(task.method, task.seed, why))
+            return Reply(None, FailedRun(task.method, task.seed, why))
     finally:
         _running.discard(child)
         child.end()
@@ -186,7 +186,7 @@ def serve() -> None:
 
     def answer(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
         try:
-            return run_here(Task(**header), blobs).to_json(), []
+            return run_here(MethodTask(**header), blobs).to_json(), []
         except EqsatError as error:
             return {"refused": str(error), "kind": type(error).__name__}, []
 
@@ -207,7 +207,7 @@ class _Loaded:
     closing: ExitStack = field(default_factory=ExitStack)
 
 
-def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
+def _loaded(task: MethodTask, blobs: Sequence[bytes]) -> _Loaded:
     request = request_of(Options(**task.options), searches=False)
     settings = CompareSettings.from_json(task.settings)
     given: str | onnx.ModelProto = task.model
@@ -248,7 +248,7 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     )
 
 
-def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
+def run_here(task: MethodTask, blobs: Sequence[bytes] = ()) -> Reply:
     """Run a task in this process; a failure of the method itself is part of the reply.
 
     Raises:
@@ -268,12 +268,12 @@ def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
                 found = save_found(found, original, task.save, task.record)
                 found, notes = save_plan(found, work.given, work.subject, work.settings)
         except MemoryError:
-            return Reply(original, Failure(task.method, task.seed, "there is not enough memory"))
+            return Reply(original, FailedRun(task.method, task.seed, "there is not enough memory"))
         except Exception as error:
             why = (
                 str(error) if isinstance(error, EqsatError) else f"{type(error).__name__}: {error}"
             )
-            return Reply(original, Failure(task.method, task.seed, why), _notes(work))
+            return Reply(original, FailedRun(task.method, task.seed, why), _notes(work))
         return Reply(original, found, (*_notes(work), *found.notes, *notes))
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from eqsat_opt.lab.generation.enumeration import Enumerated, Tree
 from eqsat_opt.lab.generation.settings import Setting
 
-__all__ = ["Candidate", "Instances", "candidates", "leaves_of", "operators_in"]
+__all__ = ["CandidateEquation", "KnownEquations", "candidates", "leaves_of", "operators_in"]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateEquation:
     """Two terms that are equal at one point; the left one is no variable and has all variables."""
 
     left: Tree
@@ -46,13 +46,13 @@ def operators_in(tree: Tree | int) -> int:
     return 0 if isinstance(tree, int) else 1 + sum(map(operators_in, tree[1:]))
 
 
-def candidates(found: Enumerated) -> list[Candidate]:
+def candidates(found: Enumerated) -> list[CandidateEquation]:
     """Return the pairs of equal terms, each once up to the names of variables.
 
     A pair with fewer operators comes first, and of equal ones that with more variables, as it is
     the more general.
     """
-    kept: dict[Candidate, None] = {}
+    kept: dict[CandidateEquation, None] = {}
     for number, other in found.equal:
         left, right = found.tree(number), found.tree(other)
         if isinstance(left, int) or not set(leaves_of(right)) <= set(leaves_of(left)):
@@ -66,13 +66,13 @@ def candidates(found: Enumerated) -> list[Candidate]:
     return sorted(kept, key=_order)
 
 
-def _order(one: Candidate) -> tuple[int, int, int, str, str]:
+def _order(one: CandidateEquation) -> tuple[int, int, int, str, str]:
     variables = len(set(leaves_of(one.left)))
     difference = operators_in(one.right) - operators_in(one.left)
     return one.size, -variables, difference, str(one.left), str(one.right)
 
 
-def _named(left: Tree, right: Tree | int, setting: Setting) -> Candidate:
+def _named(left: Tree, right: Tree | int, setting: Setting) -> CandidateEquation:
     """Return a pair whose variables are the first ones of their shape, in the order of reading."""
     names: dict[int, int] = {}
     of_shape: dict[object, list[int]] = defaultdict(list)
@@ -83,7 +83,7 @@ def _named(left: Tree, right: Tree | int, setting: Setting) -> Candidate:
             names[one] = of_shape[setting.leaves[one].shape].pop(0)
     renamed = _renamed(left, names)
     assert isinstance(renamed, tuple)
-    return Candidate(renamed, _renamed(right, names))
+    return CandidateEquation(renamed, _renamed(right, names))
 
 
 def _renamed(tree: Tree | int, names: dict[int, int]) -> Tree | int:
@@ -92,7 +92,7 @@ def _renamed(tree: Tree | int, names: dict[int, int]) -> Tree | int:
     return (tree[0], *(_renamed(one, names) for one in tree[1:]))
 
 
-class Instances:
+class KnownEquations:
     """Equations that are known to hold, with which instances of them are recognised."""
 
     def __init__(self) -> None:
@@ -100,13 +100,13 @@ class Instances:
             list
         )
 
-    def add(self, one: Candidate) -> None:
+    def add(self, one: CandidateEquation) -> None:
         """Add an equation, to be used in both directions."""
         sides: tuple[Tree | int, Tree | int] = one.left, one.right
         for left, right in (sides, sides[::-1]):
             self._known[_head(left), _head(right)].append((left, right))
 
-    def has(self, one: Candidate) -> bool:
+    def has(self, one: CandidateEquation) -> bool:
         """Return whether a pair is an instance of a known equation."""
         for left, right in self._known[_head(one.left), _head(one.right)]:
             bound: dict[int, Tree | int] = {}

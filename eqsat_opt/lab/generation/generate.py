@@ -10,18 +10,18 @@ from typing import Any
 from eqsat_opt.lab.certification import verify
 from eqsat_opt.lab.generation.candidates import candidates
 from eqsat_opt.lab.generation.enumeration import enumerate_terms
-from eqsat_opt.lab.generation.minimising import Basis, Kept
+from eqsat_opt.lab.generation.minimising import Kept, RuleBasis
 from eqsat_opt.lab.generation.settings import settings_for
 from eqsat_opt.lab.generation.siblings import siblings
 from eqsat_opt.lab.generation.source import rulebook_source
 
-__all__ = ["Generated", "Terms", "generate"]
+__all__ = ["EnumeratedTerms", "Generated", "generate"]
 
 Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Terms:
+class EnumeratedTerms:
     """The terms of one setting.
 
     Attributes:
@@ -53,7 +53,7 @@ class Generated:
     """
 
     kept: tuple[Kept, ...]
-    terms: tuple[Terms, ...]
+    terms: tuple[EnumeratedTerms, ...]
     derived: int
     refused: tuple[str, ...]
     unsaid: int
@@ -114,12 +114,12 @@ def generate(
         OptionError: there is no such operator.
     """
     start = time.perf_counter()
-    basis, terms = Basis(), []
+    basis, terms = RuleBasis(), []
     for setting in settings_for(operators):
         found = enumerate_terms(setting, size, seed)
         pairs = candidates(found)
         terms.append(
-            Terms(
+            EnumeratedTerms(
                 setting=setting.name, count=sum(found.counts), enumeration_s=found.time_s,
                 equal=len(found.equal), candidates=len(pairs),
             )

@@ -15,7 +15,7 @@ from eqsat_opt.egraph.derivation.derive import Prover
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.lab.certification import verify
-from eqsat_opt.lab.generation.candidates import Candidate, Instances
+from eqsat_opt.lab.generation.candidates import CandidateEquation, KnownEquations
 from eqsat_opt.lab.generation.settings import Setting
 from eqsat_opt.lab.generation.statements import matchable, statements
 from eqsat_opt.proving.certificates.certificate import Certificate
@@ -23,7 +23,7 @@ from eqsat_opt.proving.checks.exact import check_rule
 from eqsat_opt.rules.rule import Numerics, Rule, directed
 from eqsat_opt.rules.term import MAP, Apply, applied
 
-__all__ = ["Basis", "Kept", "prover_of"]
+__all__ = ["Kept", "RuleBasis", "prover_of"]
 
 _ITERATIONS = 3
 _NODES = 1_500
@@ -45,7 +45,7 @@ def prover_of(rules: Sequence[Rule], iterations: int = _ITERATIONS) -> Prover:
 
 
 @dataclass
-class Basis:
+class RuleBasis:
     """The rules found so far.
 
     Attributes:
@@ -62,10 +62,10 @@ class Basis:
     _prover: Prover | None = None
 
     def extend(
-        self, found: Sequence[Candidate], setting: Setting, progress: Progress | None = None
+        self, found: Sequence[CandidateEquation], setting: Setting, progress: Progress | None = None
     ) -> None:
         """Add what is new among the candidates of a setting, which come smallest first."""
-        known = Instances()
+        known = KnownEquations()
         for number, one in enumerate(found, start=1):
             if progress is not None:
                 progress(number, len(found), setting.name)

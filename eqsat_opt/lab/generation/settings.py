@@ -26,7 +26,7 @@ from eqsat_opt.lab.generation.arithmetic import (
     reduced,
 )
 
-__all__ = ["OPERATORS", "Leaf", "Operation", "Setting", "Shape", "settings_for"]
+__all__ = ["OPERATORS", "Operation", "Setting", "SettingVariable", "Shape", "settings_for"]
 
 Shape = tuple[int, ...]
 Evaluation = Callable[..., Array]
@@ -37,7 +37,7 @@ _SAMPLES, _CHANNELS, _IMAGE, _KERNEL = 3, 2, 3, 3
 
 
 @dataclass(frozen=True)
-class Leaf:
+class SettingVariable:
     """A variable of terms, with the shape at which it is evaluated."""
 
     name: str
@@ -104,7 +104,7 @@ class Setting:
     """
 
     name: str
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[SettingVariable, ...]
     operations: tuple[Operation, ...]
     most_elements: int
 
@@ -253,7 +253,7 @@ def settings_for(names: Sequence[str]) -> tuple[Setting, ...]:
         found.append(
             Setting(
                 name="matrices",
-                leaves=tuple(Leaf(name, square) for name in "xyzu"),
+                leaves=tuple(SettingVariable(name, square) for name in "xyzu"),
                 operations=tuple(
                     op for name in chosen if name != "conv" for op in _of_matrices(name)
                 ),
@@ -267,7 +267,10 @@ def settings_for(names: Sequence[str]) -> tuple[Setting, ...]:
         found.append(
             Setting(
                 name="images and kernels",
-                leaves=(*(Leaf(n, data) for n in "xy"), *(Leaf(n, kernel) for n in "wv")),
+                leaves=(
+                    *(SettingVariable(n, data) for n in "xy"),
+                    *(SettingVariable(n, kernel) for n in "wv"),
+                ),
                 operations=tuple(op for name in kinds if name in chosen for op in _of_images(name)),
                 most_elements=2 * prod(data),
             )

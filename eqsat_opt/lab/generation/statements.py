@@ -13,7 +13,7 @@ from typing import Any
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.lab.generation.candidates import Candidate, leaves_of
+from eqsat_opt.lab.generation.candidates import CandidateEquation, leaves_of
 from eqsat_opt.lab.generation.enumeration import Tree
 from eqsat_opt.lab.generation.settings import Operation, Setting
 from eqsat_opt.rules.extents import extent, seam
@@ -56,7 +56,7 @@ class _Form:
     groups: bool
 
 
-def statements(one: Candidate, setting: Setting) -> Iterator[Rule]:
+def statements(one: CandidateEquation, setting: Setting) -> Iterator[Rule]:
     """Yield the statements of a candidate, the most general first; none if it cannot be said.
 
     They all have the name of the candidate's operators and the strictest numerics class.
@@ -96,7 +96,7 @@ def _treat_axes_alike(used: Sequence[Operation]) -> bool:
 # Terms -------------------------------------------------------------------------------------------
 
 
-def _stated(one: Candidate, setting: Setting, form: _Form) -> Rule:
+def _stated(one: CandidateEquation, setting: Setting, form: _Form) -> Rule:
     """Return the rule of a candidate without conditions on shapes."""
     literals = _Terms(setting, replace(form, axes=False))
     sides = literals.term(one.left), literals.term(one.right)
@@ -226,7 +226,9 @@ def matchable(statement: Rule) -> Rule:
 # Conditions --------------------------------------------------------------------------------------
 
 
-def _conditions(bare: Rule, setting: Setting, one: Candidate) -> Iterator[tuple[Condition, ...]]:
+def _conditions(
+    bare: Rule, setting: Setting, one: CandidateEquation
+) -> Iterator[tuple[Condition, ...]]:
     """Yield conditions from none to all: equal shapes of operands, all equal extents, ranks."""
     shapes = {leaf.name: leaf.shape for leaf in setting.leaves}
     together = [

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 from eqsat_opt.lab.imports.foreign import Unsayable
 
-__all__ = ["Call", "Definition", "Lambda", "Node", "Record", "Statement", "definitions", "parse"]
+__all__ = [
+    "Definition",
+    "HaskellCall",
+    "HaskellRecord",
+    "HaskellStatement",
+    "Lambda",
+    "Node",
+    "definitions",
+    "parse",
+]
 
 _COMMENT = re.compile(r"--+(?![!#$%&*+./<=>?@\\^|~:-]).*")
 _TOKEN = re.compile(
@@ -21,7 +30,7 @@ _LEVELS = (("$",), ("<>",), (".||",), (".&&",), (".==", ".<=", ".>=", ".<", ".>"
 
 
 @dataclass(frozen=True)
-class Call:
+class HaskellCall:
     """A name, literal or operator with its arguments: `f x y`, `x + y`, `[x, y]`, `"x"`."""
 
     head: str
@@ -37,18 +46,18 @@ class Lambda:
 
 
 @dataclass(frozen=True)
-class Record:
+class HaskellRecord:
     """A record `Slice {start = x}`."""
 
     name: str
     fields: Mapping[str, Node] = field(hash=False)
 
 
-Node = Call | Lambda | Record
+Node = HaskellCall | Lambda | HaskellRecord
 
 
 @dataclass(frozen=True)
-class Statement:
+class HaskellStatement:
     """A statement of a `do`: the names that it binds, and an expression."""
 
     names: tuple[str, ...]
@@ -69,7 +78,7 @@ class Definition:
     parameters: tuple[str, ...]
     text: str
 
-    def statements(self) -> Iterator[Statement]:
+    def statements(self) -> Iterator[HaskellStatement]:
         """Yield the statements of a `do`, or the expression alone.
 
         Raises:
@@ -77,7 +86,7 @@ class Definition:
         """
         first, _, rest = self.text.partition("\n")
         if first.strip() != "do":
-            yield Statement((), parse(self.text))
+            yield HaskellStatement((), parse(self.text))
             return
         lines = [line for line in rest.splitlines() if line.strip()]
         margin = min(len(line) - len(line.lstrip()) for line in lines)
@@ -102,16 +111,16 @@ def definitions(text: str) -> dict[str, Definition]:
     return found
 
 
-def _statement(text: str) -> Statement:
+def _statement(text: str) -> HaskellStatement:
     bound = re.match(r"\s*(\w+|\[[\w\s,]*\])\s*<-(.*)", text, re.DOTALL)
     if bound:
-        return Statement(tuple(re.findall(r"\w+", bound[1])), parse(bound[2]))
+        return HaskellStatement(tuple(re.findall(r"\w+", bound[1])), parse(bound[2]))
     named = re.match(r"\s*let (\w+)\s*=(?!=)(.*)", text, re.DOTALL)
     if named:
-        return Statement((named[1],), parse(named[2]))
+        return HaskellStatement((named[1],), parse(named[2]))
     if re.match(r"\s*(let|forM|if|case)\b", text):
         raise Unsayable("a function or branch of Haskell in a rule")
-    return Statement((), parse(text))
+    return HaskellStatement((), parse(text))
 
 
 def parse(text: str) -> Node:
@@ -156,10 +165,10 @@ class _Parser:
             sign = self.take()
             if sign == "$":
                 right = self.operators(0)
-                if not isinstance(left, Call):
+                if not isinstance(left, HaskellCall):
                     raise Unsayable("the Haskell of `$`")
-                return Call(left.head, (*left.args, right))
-            left = Call(sign, (left, self.operators(level + 1)))
+                return HaskellCall(left.head, (*left.args, right))
+            left = HaskellCall(sign, (left, self.operators(level + 1)))
         if level == 0 and self.peek() == "::":
             while self.peek() not in ("", ")", ",", "]"):
                 self.take()
@@ -168,7 +177,7 @@ class _Parser:
     def application(self) -> Node:
         if self.peek() == "-":
             self.take()
-            return Call("negate", (self.application(),))
+            return HaskellCall("negate", (self.application(),))
         if self.peek() == "\\":
             return self.function()
         head = self.atom()
@@ -177,9 +186,9 @@ class _Parser:
             args.append(self.function() if self.peek() == "\\" else self.atom())
         if not args:
             return head
-        if not isinstance(head, Call) or head.args:
+        if not isinstance(head, HaskellCall) or head.args:
             raise Unsayable("the Haskell of an applied expression")
-        return Call(head.head, tuple(args))
+        return HaskellCall(head.head, tuple(args))
 
     def starts_atom(self) -> bool:
         kind, token = self.tokens[self.place]
@@ -189,10 +198,10 @@ class _Parser:
         self.take("\\")
         pattern = self.atom()
         self.take("->")
-        if not isinstance(pattern, Call):
+        if not isinstance(pattern, HaskellCall):
             raise Unsayable("the Haskell of a pattern")
         names = pattern.args if pattern.head == "[]" else (pattern,)
-        return Lambda(tuple(n.head for n in names if isinstance(n, Call)), self.operators(0))
+        return Lambda(tuple(n.head for n in names if isinstance(n, HaskellCall)), self.operators(0))
 
     def atom(self) -> Node:
         token = self.take()
@@ -209,12 +218,12 @@ class _Parser:
                 if self.peek() != "]":
                     self.take(",")
             self.take("]")
-            return Call("[]", tuple(items))
+            return HaskellCall("[]", tuple(items))
         if self.peek() == "{":
             return self.record(token)
-        return Call(token)
+        return HaskellCall(token)
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> HaskellRecord:
         fields = {}
         self.take("{")
         while self.peek() != "}":
@@ -224,4 +233,4 @@ class _Parser:
             if self.peek() != "}":
                 self.take(",")
         self.take("}")
-        return Record(name, fields)
+        return HaskellRecord(name, fields)

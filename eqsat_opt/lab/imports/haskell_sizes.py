@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from eqsat_opt.lab.imports.foreign import Unsayable
-from eqsat_opt.lab.imports.haskell import Call, Node
+from eqsat_opt.lab.imports.haskell import HaskellCall, Node
 from eqsat_opt.rules.term import Condition, Expr, expr
 
 __all__ = ["conditions", "number"]
@@ -17,7 +17,7 @@ def number(node: Node, names: Mapping[str, Expr]) -> Expr:
     Raises:
         Unsayable: it has another form.
     """
-    if not isinstance(node, Call):
+    if not isinstance(node, HaskellCall):
         raise Unsayable("a number in this form")
     if node.head in names and not node.args:
         return names[node.head]
@@ -40,7 +40,7 @@ def conditions(node: Node, names: Mapping[str, Expr]) -> Iterator[Condition]:
     Raises:
         Unsayable: it has another form, such as alternatives.
     """
-    if not isinstance(node, Call):
+    if not isinstance(node, HaskellCall):
         raise Unsayable("a condition in this form")
     if node.head == ".&&":
         for one in node.args:

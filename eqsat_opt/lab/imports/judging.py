@@ -21,7 +21,7 @@ from eqsat_opt.lab.imports.running import differs_in_onnxruntime
 from eqsat_opt.proving.checks.counterexample import Refutation
 from eqsat_opt.proving.numbers.evaluation import FloatNumbers
 
-__all__ = ["Judgement", "Status", "Verdict", "judge", "judge_all"]
+__all__ = ["Judgement", "RuleVerdict", "Status", "judge", "judge_all"]
 
 Status = Literal["derived", "proven", "exact", "refuted", "open", "unsayable"]
 """The verdicts. ``exact`` is confirmed at small instances and not for all sizes; ``open`` neither
@@ -37,7 +37,7 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RuleVerdict:
     """The verdict on one rule.
 
     Attributes:
@@ -85,7 +85,7 @@ class Verdict:
 class Judgement:
     """The verdicts on all rules of a file, in its order."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[RuleVerdict, ...]
 
     def count(self, *statuses: Status) -> int:
         """Return the number of rules with one of these verdicts."""
@@ -120,14 +120,14 @@ def _prover() -> Any:
     return Prover(axioms(), iterations=_ITERATIONS, most=_INSTANCES)
 
 
-def judge(foreign: ForeignRule) -> Verdict:
+def judge(foreign: ForeignRule) -> RuleVerdict:
     """Return the verdict on a rule."""
     start = time.perf_counter()
     status, reason, refutation = _settled(foreign)
     runs = None
     if refutation is not None and foreign.rule is not None:
         runs = differs_in_onnxruntime(foreign.rule, refutation)
-    return Verdict(
+    return RuleVerdict(
         rule=foreign, status=status, reason=reason,
         code=refutation.code if refutation is not None else "",
         runs=runs, time_s=time.perf_counter() - start,
@@ -161,7 +161,7 @@ def _settled(foreign: ForeignRule) -> tuple[Status, str, Refutation | None]:
     return "exact", f"at {report.points} instances; no proof: {proof.reason}", None
 
 
-def _judge_some(chunk: Sequence[ForeignRule]) -> list[Verdict]:
+def _judge_some(chunk: Sequence[ForeignRule]) -> list[RuleVerdict]:
     return [judge(one) for one in chunk]
 
 
@@ -177,7 +177,7 @@ def judge_all(
     """
     starts = range(0, len(rules), _CHUNK)
     futures = {executor.submit(_judge_some, rules[at : at + _CHUNK]): at for at in starts}
-    found: dict[int, list[Verdict]] = {}
+    found: dict[int, list[RuleVerdict]] = {}
     done = 0
     try:
         for future in as_completed(futures):

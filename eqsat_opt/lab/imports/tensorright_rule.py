@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_opt.lab.imports.foreign import Unsayable, attributes_in, attributes_of
-from eqsat_opt.lab.imports.haskell import Call, Definition, Lambda, Node, Record
+from eqsat_opt.lab.imports.haskell import Definition, HaskellCall, HaskellRecord, Lambda, Node
 from eqsat_opt.lab.imports.haskell_sizes import conditions, number
 from eqsat_opt.lab.imports.named_axes import (
     Axis,
@@ -74,7 +74,7 @@ class Reader:
         self._fix(definition.text)
         for statement in definition.statements():
             value = statement.value
-            if isinstance(value, Call) and value.head in _IGNORED:
+            if isinstance(value, HaskellCall) and value.head in _IGNORED:
                 continue
             result = self.value(value, env)
             if len(statement.names) == 1 and not isinstance(result, list):
@@ -120,7 +120,7 @@ class Reader:
     # Expressions ---------------------------------------------------------------------------------
 
     def value(self, node: Node, env: Env) -> object:
-        if isinstance(node, Lambda | Record):
+        if isinstance(node, Lambda | HaskellRecord):
             return node
         head, args = node.head, node.args
         if head == "[]":
@@ -210,7 +210,7 @@ class Reader:
         function, maps = args[1], self.value(args[2], env)
         assert isinstance(maps, list)
         numbers = [self.size(one) for one in maps]
-        if isinstance(function, Call) and function.head == "sum":
+        if isinstance(function, HaskellCall) and function.head == "sum":
             return SizeMap(maps[0].axis, sum(numbers[1:], numbers[0]))
         if not isinstance(function, Lambda):
             raise Unsayable("a function of sizes in this form")
@@ -218,7 +218,7 @@ class Reader:
         return SizeMap(maps[0].axis, number(function.body, inner))
 
     def do_summap(self, args: Sequence[Node], env: Env, _: str) -> SizeMap:
-        return self.do_combinemap((args[0], Call("sum"), args[1]), env, "")
+        return self.do_combinemap((args[0], HaskellCall("sum"), args[1]), env, "")
 
     def size(self, one: object) -> Expr:
         """Return the number of a map; one without any becomes a variable."""
@@ -297,7 +297,7 @@ class Reader:
         return NamedTensor(made, tuple(shape), sizes)
 
     def literal(self, node: Node, env: Env) -> Expr:
-        if not isinstance(node, Call):
+        if not isinstance(node, HaskellCall):
             raise Unsayable("a number in this form")
         head, args = node.head, node.args
         if head in ("con", "nonInf") and args:
@@ -403,7 +403,7 @@ class Reader:
 
     def positions(self, record: Node, name: str, x: NamedTensor, env: Env
                   ) -> dict[int, Expr]:  # fmt: skip
-        if not isinstance(record, Record):
+        if not isinstance(record, HaskellRecord):
             raise Unsayable("positions in this form")
         pairs = self.value(record.fields[name], env)
         if not isinstance(pairs, list):
@@ -424,7 +424,9 @@ class Reader:
         Raises:
             Unsayable: a step is another one.
         """
-        pairs = self.value(record.fields["strides"], env) if isinstance(record, Record) else None
+        pairs = (
+            self.value(record.fields["strides"], env) if isinstance(record, HaskellRecord) else None
+        )
         if not isinstance(pairs, list):
             raise Unsayable("steps in this form")
         for _axis, one in pairs:
@@ -491,8 +493,8 @@ class Reader:
 
 
 def _is_type(node: Node) -> bool:
-    return isinstance(node, Call) and node.head.startswith("@")
+    return isinstance(node, HaskellCall) and node.head.startswith("@")
 
 
 def _type_of(args: Sequence[Node]) -> str:
-    return next((one.head for one in args if isinstance(one, Call) and _is_type(one)), "")
+    return next((one.head for one in args if isinstance(one, HaskellCall) and _is_type(one)), "")

@@ -5,8 +5,14 @@ from __future__ import annotations
 from eqsat_opt.lab.search.frame import LEVELS, Frame, Level
 from eqsat_opt.lab.search.methods.metaflow import MetaFlow
 from eqsat_opt.lab.search.pricing.board import Board, Reading
-from eqsat_opt.lab.search.pricing.outcome import Chosen, Outcome
-from eqsat_opt.lab.search.pricing.pricing import Offered, Pricer, Prices, Quoted, Usual
+from eqsat_opt.lab.search.pricing.outcome import ChosenKernel, PricedGraph
+from eqsat_opt.lab.search.pricing.pricing import (
+    BackendPricer,
+    KernelPricer,
+    PriceCache,
+    Quoted,
+    Usual,
+)
 from eqsat_opt.lab.search.registry import make_search, search_class, search_names, with_parameters
 from eqsat_opt.lab.search.rewriting.state import State
 from eqsat_opt.lab.search.running import Run
@@ -14,16 +20,16 @@ from eqsat_opt.lab.search.search import Budget, Search, SearchResult, SearchTrac
 
 __all__ = [
     "LEVELS",
+    "BackendPricer",
     "Board",
     "Budget",
-    "Chosen",
+    "ChosenKernel",
     "Frame",
+    "KernelPricer",
     "Level",
     "MetaFlow",
-    "Offered",
-    "Outcome",
-    "Pricer",
-    "Prices",
+    "PriceCache",
+    "PricedGraph",
     "Quoted",
     "Reading",
     "Run",

@@ -17,12 +17,12 @@ from eqsat_opt.cost.metrics import ENERGY, TIME
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.objective import AnyObjective, Objective, Product, Ratio
 from eqsat_opt.ir.graph.graph import OPAQUE
-from eqsat_opt.lab.search.frame import Chosen, Frame, Outcome
+from eqsat_opt.lab.search.frame import ChosenKernel, Frame, PricedGraph
 from eqsat_opt.lab.search.pricing.assignment import Point, best_on_hull, improved, least_ratio
-from eqsat_opt.lab.search.pricing.pricing import Quoted, Row
+from eqsat_opt.lab.search.pricing.pricing import ImplementationRow, Quoted
 from eqsat_opt.lab.search.pricing.tiling import Cover
 from eqsat_opt.lab.search.rewriting.matching import Substitution
-from eqsat_opt.lab.search.rewriting.rewriting import Rewritten, Trial, rewritten
+from eqsat_opt.lab.search.rewriting.rewriting import RewriteTrial, Rewritten, rewritten
 from eqsat_opt.lab.search.rewriting.state import State
 from eqsat_opt.lab.search.rewriting.terms import OUTPUT, Term, TermGraph
 
@@ -160,18 +160,18 @@ class AssignedFrame(Frame):
     def start(self) -> State:
         """The original graph."""
         graph = self.terms.start()
-        return State(self.terms, Trial(graph.key, self._least(graph, None), graph.size))
+        return State(self.terms, RewriteTrial(graph.key, self._least(graph, None), graph.size))
 
-    def attempt(self, state: State, substitution: Substitution) -> Trial:
+    def attempt(self, state: State, substitution: Substitution) -> RewriteTrial:
         """Evaluate a graph after a substitution, with an assignment of its own."""
         made = rewritten(self.terms, state.graph, substitution)
         self.terms.remember(made.new.values())
         value = self._least(made.graph, (state, made))
         for key in made.new:
             del self.terms.known[key]
-        return Trial(made.graph.key, value, made.graph.size)
+        return RewriteTrial(made.graph.key, value, made.graph.size)
 
-    def outcome(self, state: State, cover: Cover | None = None) -> Outcome:
+    def outcome(self, state: State, cover: Cover | None = None) -> PricedGraph:
         """Return a graph with its kernels under the assignment, valued by the objective."""
         found = super().outcome(state, cover)
         ways = [self._ways(self._rows_of(one)) for one in found.kernels.values()]
@@ -198,13 +198,13 @@ class AssignedFrame(Frame):
         ways = self._of(state.graph, None)
         return _totals([way.points for way in ways], self._assigned(ways, inner))
 
-    def _rows_of(self, one: Chosen) -> tuple[Row, ...]:
+    def _rows_of(self, one: ChosenKernel) -> tuple[ImplementationRow, ...]:
         if one.kernel is not None:
             return self.prices.rows(one.kernel)
         quoted = Quoted(one.backend, one.implementation, one.metrics)
         return (self.prices.valuation.row(quoted),)
 
-    def _ways(self, rows: tuple[Row, ...]) -> _Ways:
+    def _ways(self, rows: tuple[ImplementationRow, ...]) -> _Ways:
         """Return cached figures of the rows of a kernel, which are always the same object."""
         known = self._points.get(id(rows))
         if known is None:
@@ -227,7 +227,7 @@ class AssignedFrame(Frame):
             for way in priced
         ]
 
-    def _operator(self, term: Term) -> tuple[Row, ...]:
+    def _operator(self, term: Term) -> tuple[ImplementationRow, ...]:
         if term.op in (OPAQUE, OUTPUT):
             return (term.row,)
         operands = [self.terms.known[key] for key in term.operands]
@@ -270,7 +270,7 @@ class _Ways:
         fastest: number of the fastest algorithm, which a library takes by default.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ImplementationRow, ...]
     points: tuple[Point, ...]
     fastest: int
 

@@ -18,13 +18,13 @@ from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.lab.search.pricing.board import Board, SimulatedBoard
-from eqsat_opt.lab.search.pricing.outcome import Chosen, Outcome
-from eqsat_opt.lab.search.pricing.pricing import MILLIONTHS, Prices, Row
-from eqsat_opt.lab.search.pricing.streaming import Placed, StreamDevice, Streams
+from eqsat_opt.lab.search.pricing.outcome import ChosenKernel, PricedGraph
+from eqsat_opt.lab.search.pricing.pricing import MILLIONTHS, ImplementationRow, PriceCache
+from eqsat_opt.lab.search.pricing.streaming import StreamDevice, StreamedKernels, Streams
 from eqsat_opt.lab.search.pricing.tiling import Cover, Covering
 from eqsat_opt.lab.search.rewriting.decoding import decoded
 from eqsat_opt.lab.search.rewriting.matching import Matching, Substitution
-from eqsat_opt.lab.search.rewriting.rewriting import Rewritten, Trial, rewritten
+from eqsat_opt.lab.search.rewriting.rewriting import RewriteTrial, Rewritten, rewritten
 from eqsat_opt.lab.search.rewriting.state import State
 from eqsat_opt.lab.search.rewriting.terms import Term, TermGraph, Terms
 from eqsat_opt.rules.rule import Rule
@@ -32,7 +32,7 @@ from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.runtime.plan.simulation import simulate
 from eqsat_opt.runtime.plan.streams import Schedule
 
-__all__ = ["LEVELS", "Chosen", "Frame", "Level", "Outcome"]
+__all__ = ["LEVELS", "ChosenKernel", "Frame", "Level", "PricedGraph"]
 
 Level = Literal["operators", "kernels", "streams"]
 LEVELS: tuple[Level, ...] = ("operators", "kernels", "streams")
@@ -58,7 +58,7 @@ class Frame:
 
     graph: Graph
     rules: tuple[Rule, ...]
-    prices: Prices
+    prices: PriceCache
     level: Level = "operators"
     profile: StreamDevice | None = field(default=None, kw_only=True)
     backends: Sequence[Backend] = field(default=(), kw_only=True)
@@ -89,7 +89,7 @@ class Frame:
             value = self.prices.valuation.value(graph.costs, graph.length)
         else:
             value = self._cheapest(self._remembered(graph.key, self._solved(graph)))[0]
-        return State(self.terms, Trial(graph.key, value, graph.size))
+        return State(self.terms, RewriteTrial(graph.key, value, graph.size))
 
     @cached_property
     def covering(self) -> Covering:
@@ -104,14 +104,14 @@ class Frame:
     def guided(self, objective: AnyObjective, *, joins: bool = True) -> Frame:
         """Return the frame with another objective, all kernels on one stream."""
         level: Level = "operators" if self.level == "operators" else "kernels"
-        prices = Prices.of(self.prices.pricer, objective, self.prices.sizes)
+        prices = PriceCache.of(self.prices.pricer, objective, self.prices.sizes)
         return replace(self, prices=prices, level=level, joins=joins)
 
     def on(self, graph: Graph) -> Frame:
         """Return the frame with another graph."""
         return replace(self, graph=graph)
 
-    def judged(self, graph: Graph) -> Outcome:
+    def judged(self, graph: Graph) -> PricedGraph:
         """Return another graph with its kernels and costs in this frame."""
         other = self.on(graph)
         return other.outcome(other.start)
@@ -149,7 +149,7 @@ class Frame:
             costs = (*costs[:place], round(makespan_us * MILLIONTHS), *costs[place + 1 :])
         return valuation.value(costs, length)
 
-    def scheduled(self, outcome: Outcome, placed: Schedule) -> Outcome:
+    def scheduled(self, outcome: PricedGraph, placed: Schedule) -> PricedGraph:
         """Return an outcome with the same kernels on given streams.
 
         Args:
@@ -164,7 +164,7 @@ class Frame:
         rows = (valuation.row(one.quoted).costs for one in kernels)
         costs = tuple(map(sum, zip(valuation.nothing, *rows, strict=True)))
         length = round(outcome.metrics.get(CRITICAL_PATH, 0.0) * MILLIONTHS)
-        return Outcome(
+        return PricedGraph(
             graph=outcome.graph,
             kernels=_on_streams(list(outcome.kernels.items()), placed),
             streams=placed.streams,
@@ -172,7 +172,7 @@ class Frame:
             value=self._value_in(makespan_us, costs, length),
         )
 
-    def _placed(self, cover: Cover) -> Placed:
+    def _placed(self, cover: Cover) -> StreamedKernels:
         """Assign the kernels of a cover, by number, to streams."""
         number = {way.root: i for i, way in enumerate(cover.ways)}
         loads = [self.streams.load(self._sized(way.kernel), way.row.quoted) for way in cover.ways]
@@ -236,7 +236,7 @@ class Frame:
             found = self.matching.rewrites(state.graph)
         return found if within is None else [one for one in found if one.matched <= within]
 
-    def attempt(self, state: State, substitution: Substitution) -> Trial:
+    def attempt(self, state: State, substitution: Substitution) -> RewriteTrial:
         """Evaluate a graph after a substitution, without building it."""
         if self.level == "operators":
             return state.bench.attempt(substitution)
@@ -245,13 +245,15 @@ class Frame:
         value, _ = self._cheapest(self._solved(made.graph, (self._covers_of(state), made)))
         for key in made.new:  # most graphs are never used again
             del self.terms.known[key]
-        return Trial(made.graph.key, value, made.graph.size)
+        return RewriteTrial(made.graph.key, value, made.graph.size)
 
-    def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
+    def apply(
+        self, state: State, substitution: Substitution, trial: RewriteTrial | None = None
+    ) -> State:
         """Return the graph after a substitution; ``trial`` is the result of `attempt`, if known."""
         return State(self.terms, trial or self.attempt(state, substitution), state, substitution)
 
-    def outcome(self, state: State, cover: Cover | None = None) -> Outcome:
+    def outcome(self, state: State, cover: Cover | None = None) -> PricedGraph:
         """Return a graph with its kernels and all their costs.
 
         Args:
@@ -265,8 +267,8 @@ class Frame:
         if self.level != "operators":
             chosen = cover or self._cheapest(self._covers_of(state))[1]
             return self._covered(graph, names, chosen)
-        kernels: dict[str, Chosen] = {}
-        rows: list[Row] = []
+        kernels: dict[str, ChosenKernel] = {}
+        rows: list[ImplementationRow] = []
         for key in state.graph.order:
             term = self.terms.known[key]
             quoted = term.row.quoted
@@ -274,7 +276,7 @@ class Frame:
                 continue
             rows.append(term.row)
             writes = self._written(term, names)
-            kernels[writes[-1]] = Chosen(
+            kernels[writes[-1]] = ChosenKernel(
                 kernel=self._sized(self.terms.kernel(term)),
                 backend=quoted.backend,
                 implementation=quoted.implementation,
@@ -282,7 +284,7 @@ class Frame:
                 writes=writes,
                 metrics=quoted.metrics,
             )
-        return Outcome(
+        return PricedGraph(
             graph=graph,
             kernels=kernels,
             streams=1,
@@ -290,8 +292,8 @@ class Frame:
             value=self.prices.valuation.value(state.graph.costs, state.graph.length),
         )
 
-    def _covered(self, graph: Graph, names: Mapping[bytes, str], cover: Cover) -> Outcome:
-        kernels: list[tuple[str, Chosen] | None] = []
+    def _covered(self, graph: Graph, names: Mapping[bytes, str], cover: Cover) -> PricedGraph:
+        kernels: list[tuple[str, ChosenKernel] | None] = []
         for way in cover.ways:
             quoted = way.row.quoted
             if quoted is None:
@@ -302,7 +304,7 @@ class Frame:
             writes = (
                 tuple(names[key] for key in keys) if root is None else self._written(root, names)
             )
-            chosen = Chosen(
+            chosen = ChosenKernel(
                 kernel=self._sized(way.kernel),
                 backend=quoted.backend,
                 implementation=quoted.implementation,
@@ -314,9 +316,9 @@ class Frame:
         metrics = self._metrics([way.row for way in cover.ways], cover.length)
         if self.level == "kernels":
             found = dict(one for one in kernels if one is not None)
-            return Outcome(graph, found, streams=1, metrics=metrics, value=cover.value)
+            return PricedGraph(graph, found, streams=1, metrics=metrics, value=cover.value)
         placed = self._placed(cover)
-        return Outcome(
+        return PricedGraph(
             graph=graph,
             kernels=_on_streams(kernels, placed.schedule),
             streams=placed.schedule.streams,
@@ -329,7 +331,7 @@ class Frame:
             return tuple(filter(None, self.terms.opaque_node(term).outputs))
         return (names[term.key],)
 
-    def _metrics(self, rows: Sequence[Row], length: int) -> dict[str, float]:
+    def _metrics(self, rows: Sequence[ImplementationRow], length: int) -> dict[str, float]:
         quotes = [row.quoted.metrics for row in rows if row.quoted is not None]
         found = {
             name: math.fsum(metrics[name] for metrics in quotes)
@@ -342,11 +344,11 @@ class Frame:
 
 
 def _on_streams(
-    kernels: Sequence[tuple[str, Chosen] | None], schedule: Schedule
-) -> dict[str, Chosen]:
+    kernels: Sequence[tuple[str, ChosenKernel] | None], schedule: Schedule
+) -> dict[str, ChosenKernel]:
     """Return kernels in submission order; entries that are ``None`` do not run."""
     recorder = {event: n for n in schedule.order for event in schedule.records[n]}
-    found: dict[str, Chosen] = {}
+    found: dict[str, ChosenKernel] = {}
     for number in schedule.order:
         one = kernels[number]
         if one is not None:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from eqsat_opt.lab.search.frame import Frame
 from eqsat_opt.lab.search.rewriting.matching import Substitution
-from eqsat_opt.lab.search.rewriting.rewriting import Trial
+from eqsat_opt.lab.search.rewriting.rewriting import RewriteTrial
 from eqsat_opt.lab.search.rewriting.state import State
 from eqsat_opt.lab.search.search import Budget, SearchResult, SearchTrace, StopReason
 
@@ -111,7 +111,7 @@ class Run:
         self.visit()
         return self.frame.substitutions(state, within=within, after=after)
 
-    def attempt(self, state: State, substitution: Substitution) -> Trial:
+    def attempt(self, state: State, substitution: Substitution) -> RewriteTrial:
         """Evaluate a graph after a substitution, without building it, and count the trial."""
         self.charge()
         return self.frame.attempt(state, substitution)
@@ -125,7 +125,9 @@ class Run:
             self._part_of.charge()
         self.tried += 1
 
-    def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
+    def apply(
+        self, state: State, substitution: Substitution, trial: RewriteTrial | None = None
+    ) -> State:
         """Return the graph after a substitution, and keep it as the best one if it costs less.
 
         Args:

@@ -11,7 +11,7 @@ from eqsat_opt.errors import OptionError
 if TYPE_CHECKING:
     from eqsat_opt.ir.graph.graph import Graph
     from eqsat_opt.lab.search.frame import Frame
-    from eqsat_opt.lab.search.pricing.outcome import Outcome
+    from eqsat_opt.lab.search.pricing.outcome import PricedGraph
 
 __all__ = ["Budget", "Search", "SearchResult", "SearchTrace", "StopReason"]
 
@@ -87,8 +87,8 @@ class SearchResult:
         notes: further remarks, for people.
     """
 
-    outcome: Outcome
-    original: Outcome
+    outcome: PricedGraph
+    original: PricedGraph
     steps: tuple[str, ...]
     trace: tuple[SearchTrace, ...]
     stopped_by: StopReason

@@ -18,9 +18,9 @@ from typing import Protocol
 import numpy as np
 
 from eqsat_opt.lab.zoo._evaluate import Attribute
-from eqsat_opt.lab.zoo._tracer import Array, Tracer, Value
+from eqsat_opt.lab.zoo._tracer import Array, TracedValue, Tracer
 
-__all__ = ["Convolution", "GraphBuilder", "Linear", "Value"]
+__all__ = ["Convolution", "GraphBuilder", "Linear", "TracedValue"]
 
 _EPSILON = 1e-5
 _BIAS_STD = 0.2
@@ -39,13 +39,13 @@ class Convolution(Protocol):
 
     def __call__(
         self,
-        x: Value,
+        x: TracedValue,
         channels: int,
         kernel: int,
         *,
         stride: int = 1,
         gain: float = 1.0,
-    ) -> Value:
+    ) -> TracedValue:
         """Return the normalised convolution; `gain` is the deviation of its output."""
         ...
 
@@ -53,7 +53,9 @@ class Convolution(Protocol):
 class Linear(Protocol):
     """A map of the last axis to `features` numbers (`GraphBuilder.linear`)."""
 
-    def __call__(self, x: Value, features: int, *, gain: float = 1.0, bias: bool = True) -> Value:
+    def __call__(
+        self, x: TracedValue, features: int, *, gain: float = 1.0, bias: bool = True
+    ) -> TracedValue:
         """Return the mapped value; `gain` is the deviation of its output."""
         ...
 
@@ -85,13 +87,13 @@ class GraphBuilder(Tracer):
 
     def __init__(self, name: str, seed: int) -> None:
         super().__init__(name, seed)
-        self._scalars: dict[float, Value] = {}
+        self._scalars: dict[float, TracedValue] = {}
 
     # Convolutional layers
 
     def conv(
         self,
-        x: Value,
+        x: TracedValue,
         channels: int,
         kernel: int | tuple[int, int],
         *,
@@ -99,7 +101,7 @@ class GraphBuilder(Tracer):
         pad: int | None = None,
         groups: int = 1,
         gain: float = 1.0,
-    ) -> Value:
+    ) -> TracedValue:
         """Add a convolution with bias, as a folded batch normalization leaves it.
 
         `pad=None` keeps the size at stride 1 (odd kernels), `pad=0` is VALID.
@@ -118,7 +120,7 @@ class GraphBuilder(Tracer):
 
     def conv_bn(
         self,
-        x: Value,
+        x: TracedValue,
         channels: int,
         kernel: int | tuple[int, int],
         *,
@@ -126,7 +128,7 @@ class GraphBuilder(Tracer):
         pad: int | None = None,
         groups: int = 1,
         gain: float = 1.0,
-    ) -> Value:
+    ) -> TracedValue:
         """Add a convolution without bias and an explicit BatchNormalization node."""
         weight, attributes = self._kernel(x, channels, kernel, stride, pad=pad, groups=groups)
         raw = self.op("Conv", x, self.initializer(weight, "conv_weight"), **attributes)
@@ -141,24 +143,28 @@ class GraphBuilder(Tracer):
             epsilon=_EPSILON,
         )
 
-    def max_pool(self, x: Value, kernel: int, stride: int, *, pad: int | None = None) -> Value:
+    def max_pool(
+        self, x: TracedValue, kernel: int, stride: int, *, pad: int | None = None
+    ) -> TracedValue:
         """Add max pooling over square windows; `pad` as in `conv`."""
         return self.op("MaxPool", x, **_window((kernel, kernel), stride, pad))
 
-    def average_pool(self, x: Value, kernel: int, stride: int, *, pad: int | None = None) -> Value:
+    def average_pool(
+        self, x: TracedValue, kernel: int, stride: int, *, pad: int | None = None
+    ) -> TracedValue:
         """Add average pooling over square windows, padding not counted; `pad` as in `conv`."""
         window = _window((kernel, kernel), stride, pad)
         return self.op("AveragePool", x, **window, count_include_pad=0)
 
-    def classifier(self, x: Value, classes: int) -> Value:
+    def classifier(self, x: TracedValue, classes: int) -> TracedValue:
         """Add global average pooling, flattening and a fully connected layer."""
         return self.gemm(self.flatten(self.op("GlobalAveragePool", x)), classes)
 
-    def flatten(self, x: Value) -> Value:
+    def flatten(self, x: TracedValue) -> TracedValue:
         """Flatten images to vectors, (batch, channels * height * width)."""
         return self.op("Flatten", x, axis=1)
 
-    def gemm(self, x: Value, features: int) -> Value:
+    def gemm(self, x: TracedValue, features: int) -> TracedValue:
         """Add a fully connected layer after a rectifier, (batch, inputs) to (batch, features)."""
         weight = self.normal((features, x.shape[1]))
         weight -= weight.mean(axis=1, keepdims=True)
@@ -175,14 +181,16 @@ class GraphBuilder(Tracer):
 
     # Matrix products
 
-    def linear(self, x: Value, features: int, *, gain: float = 1.0, bias: bool = True) -> Value:
+    def linear(
+        self, x: TracedValue, features: int, *, gain: float = 1.0, bias: bool = True
+    ) -> TracedValue:
         """Add a MatMul with a weight of its own and, unless `bias` is false, an Add of a bias."""
         y = self.matmul(x, self.projection(x, features, gain=gain))
         return self.add(y, self.bias(features, gain=gain)) if bias else y
 
     def projection(
-        self, x: Value, features: int, *, gain: float = 1.0, centred: bool = False
-    ) -> Value:
+        self, x: TracedValue, features: int, *, gain: float = 1.0, centred: bool = False
+    ) -> TracedValue:
         """Draw a weight W of shape (x.shape[-1], features) for which x·W has deviation `gain`."""
         weight = self.normal((x.shape[-1], features))
         if centred:
@@ -190,15 +198,15 @@ class GraphBuilder(Tracer):
         weight *= np.float32(gain / self.evaluate("MatMul", x.sample, weight).std())
         return self.initializer(weight, "weight")
 
-    def bias(self, features: int, *, gain: float = 1.0) -> Value:
+    def bias(self, features: int, *, gain: float = 1.0) -> TracedValue:
         """Draw a small random bias of shape (features,) beside activations of deviation `gain`."""
         return self.initializer(self.normal((features,), gain * _BIAS_STD), "bias")
 
-    def gains(self, features: int) -> Value:
+    def gains(self, features: int) -> TracedValue:
         """Draw random factors of shape (features,) near 1."""
         return self.initializer(self._gains(features), "gain")
 
-    def layer_norm(self, x: Value, *, spread: float = 1.0) -> Value:
+    def layer_norm(self, x: TracedValue, *, spread: float = 1.0) -> TracedValue:
         """Add a LayerNormalization over the last axis, with gain and bias.
 
         `spread` scales how far gains stray from 1 and biases from 0. In a chain of many layers they
@@ -214,46 +222,46 @@ class GraphBuilder(Tracer):
             epsilon=_EPSILON,
         )
 
-    def matmul(self, a: Value, b: Value) -> Value:
+    def matmul(self, a: TracedValue, b: TracedValue) -> TracedValue:
         """Add a matrix product with numpy broadcasting of leading axes."""
         return self.op("MatMul", a, b)
 
-    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
+    def reshape(self, x: TracedValue, shape: tuple[int, ...]) -> TracedValue:
         """Reshape to constant dimensions."""
         return self.op("Reshape", x, self.initializer(np.array(shape, np.int64), "shape"))
 
-    def transpose(self, x: Value, *permutation: int) -> Value:
+    def transpose(self, x: TracedValue, *permutation: int) -> TracedValue:
         """Permute the axes."""
         return self.op("Transpose", x, perm=permutation)
 
     # Pointwise operators and concatenation
 
-    def add(self, a: Value, b: Value) -> Value:
+    def add(self, a: TracedValue, b: TracedValue) -> TracedValue:
         """Add a sum with broadcasting."""
         return self.op("Add", a, b)
 
-    def mul(self, a: Value, b: Value) -> Value:
+    def mul(self, a: TracedValue, b: TracedValue) -> TracedValue:
         """Add a product with broadcasting."""
         return self.op("Mul", a, b)
 
-    def relu(self, x: Value) -> Value:
+    def relu(self, x: TracedValue) -> TracedValue:
         """Add a rectifier."""
         return self.op("Relu", x)
 
-    def sigmoid(self, x: Value) -> Value:
+    def sigmoid(self, x: TracedValue) -> TracedValue:
         """Add a logistic function."""
         return self.op("Sigmoid", x)
 
-    def tanh(self, x: Value) -> Value:
+    def tanh(self, x: TracedValue) -> TracedValue:
         """Add a hyperbolic tangent."""
         return self.op("Tanh", x)
 
-    def gelu(self, x: Value) -> Value:
+    def gelu(self, x: TracedValue) -> TracedValue:
         """Add exact GELU, x · (1 + erf(x / √2)) · ½ as PyTorch exports it below opset 20."""
         erf = self.op("Erf", self.op("Div", x, self.scalar(2**0.5)))
         return self.mul(self.mul(x, self.add(erf, self.scalar(1.0))), self.scalar(0.5))
 
-    def concat(self, values: Sequence[Value], axis: int = 1) -> Value:
+    def concat(self, values: Sequence[TracedValue], axis: int = 1) -> TracedValue:
         """Add one concatenation of all values."""
         return self.op("Concat", *values, axis=axis)
 
@@ -266,7 +274,7 @@ class GraphBuilder(Tracer):
             array *= np.float32(std)
         return array
 
-    def scalar(self, value: float) -> Value:
+    def scalar(self, value: float) -> TracedValue:
         """Return a constant of rank 0, with one initializer per number."""
         if value not in self._scalars:
             self._scalars[value] = self.initializer(np.array(value, np.float32), "scalar")
@@ -277,7 +285,7 @@ class GraphBuilder(Tracer):
 
     def _kernel(
         self,
-        x: Value,
+        x: TracedValue,
         channels: int,
         kernel: int | tuple[int, int],
         stride: int,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Linear, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, Linear, TracedValue
 
 __all__ = ["encoder_layer", "merge_heads", "self_attention", "split_heads"]
 
 
 def encoder_layer(
     b: GraphBuilder,
-    x: Value,
+    x: TracedValue,
     *,
     heads: int,
     feed_forward: int,
-    activation: Callable[[Value], Value],
+    activation: Callable[[TracedValue], TracedValue],
     linear: Linear,
     branch_gain: float,
-) -> Value:
+) -> TracedValue:
     """Add a post-norm encoder layer (BERT): attention and feed-forward, each LN(x + branch).
 
     `x` is (batch, tokens, hidden), and the heads divide hidden. `linear` makes every linear map.
@@ -32,19 +32,19 @@ def encoder_layer(
     return b.layer_norm(b.add(x, y), spread=branch_gain)
 
 
-def split_heads(b: GraphBuilder, x: Value, heads: int) -> Value:
+def split_heads(b: GraphBuilder, x: TracedValue, heads: int) -> TracedValue:
     """Reshape (batch, tokens, hidden) to (batch, heads, tokens, hidden / heads)."""
     batch, tokens, hidden = x.shape
     return b.transpose(b.reshape(x, (batch, tokens, heads, hidden // heads)), 0, 2, 1, 3)
 
 
-def merge_heads(b: GraphBuilder, x: Value) -> Value:
+def merge_heads(b: GraphBuilder, x: TracedValue) -> TracedValue:
     """Reshape (batch, heads, tokens, size) to (batch, tokens, heads * size)."""
     batch, heads, tokens, size = x.shape
     return b.reshape(b.transpose(x, 0, 2, 1, 3), (batch, tokens, heads * size))
 
 
-def self_attention(b: GraphBuilder, x: Value, heads: int, linear: Linear) -> Value:
+def self_attention(b: GraphBuilder, x: TracedValue, heads: int, linear: Linear) -> TracedValue:
     """Add softmax attention of `heads` heads, without the linear map after it."""
     batch, tokens, hidden = x.shape
     size = hidden // heads

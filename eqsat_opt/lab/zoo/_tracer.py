@@ -17,13 +17,13 @@ from onnx import ModelProto, TensorProto, helper
 
 from eqsat_opt.lab.zoo._evaluate import IR_VERSION, OPSET, Attribute, evaluator, make_node
 
-__all__ = ["Array", "Tracer", "Value"]
+__all__ = ["Array", "TracedValue", "Tracer"]
 
 Array = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class TracedValue:
     """A tensor of the graph under construction and its value for the sample input."""
 
     name: str
@@ -56,18 +56,18 @@ class Tracer:
         self._graph = self._model.graph
         self._graph.name = name
 
-    def input(self, name: str, shape: tuple[int, ...]) -> Value:
+    def input(self, name: str, shape: tuple[int, ...]) -> TracedValue:
         """Declare a float graph input; its sample is standard normal."""
         self._graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-        return Value(name, self._sample_rng.standard_normal(shape, dtype=np.float32))
+        return TracedValue(name, self._sample_rng.standard_normal(shape, dtype=np.float32))
 
-    def initializer(self, array: npt.NDArray[Any], kind: str) -> Value:
+    def initializer(self, array: npt.NDArray[Any], kind: str) -> TracedValue:
         """Add a weight or constant, named after its `kind`."""
         name = self._fresh(kind)
         tensor = self._graph.initializer.add(name=name, dims=array.shape)
         tensor.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
         tensor.raw_data = array.tobytes()
-        return Value(name, array)
+        return TracedValue(name, array)
 
     def evaluate(
         self, op_type: str, *arrays: npt.NDArray[Any], **attributes: Attribute
@@ -75,7 +75,7 @@ class Tracer:
         """Compute an operator without adding it to the graph."""
         return self._evaluate(op_type, arrays, attributes)
 
-    def op(self, op_type: str, *inputs: Value, **attributes: Attribute) -> Value:
+    def op(self, op_type: str, *inputs: TracedValue, **attributes: Attribute) -> TracedValue:
         """Add a node of the default domain with one output."""
         sample = self.evaluate(op_type, *(value.sample for value in inputs), **attributes)
         return self.record(op_type, inputs, attributes, sample)
@@ -83,18 +83,18 @@ class Tracer:
     def record(
         self,
         op_type: str,
-        inputs: tuple[Value, ...],
+        inputs: tuple[TracedValue, ...],
         attributes: Mapping[str, Attribute],
         sample: npt.NDArray[Any],
-    ) -> Value:
+    ) -> TracedValue:
         """Add a node whose output for the sample input is already known."""
         name = self._fresh(op_type.lower())
         self._graph.node.append(
             make_node(op_type, [value.name for value in inputs], name, attributes)
         )
-        return Value(name, sample)
+        return TracedValue(name, sample)
 
-    def model(self, outputs: Mapping[str, Value]) -> ModelProto:
+    def model(self, outputs: Mapping[str, TracedValue]) -> ModelProto:
         """Close the graph: the values become outputs under the given names, in that order.
 
         The model is handed over, not copied, so the tracer cannot be used afterwards.

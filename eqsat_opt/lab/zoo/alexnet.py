@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 
 __all__ = ["alexnet"]
 
@@ -41,6 +41,6 @@ def alexnet(
     return b.model({"scores": b.gemm(x, classes)})
 
 
-def _lrn(b: GraphBuilder, x: Value) -> Value:
+def _lrn(b: GraphBuilder, x: TracedValue) -> TracedValue:
     # ONNX divides alpha by the window size; the paper does not.
     return b.op("LRN", x, size=5, alpha=5e-4, beta=0.75, bias=2.0)

@@ -7,7 +7,7 @@ from functools import partial
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 from eqsat_opt.lab.zoo._encoder import encoder_layer, self_attention
 
 __all__ = ["bert", "bert_deep", "bert_full", "bert_taso"]
@@ -79,7 +79,7 @@ def bert_full(
     return b.model({"hidden": _deviation_norm(b, x)})
 
 
-def _deviation_norm(b: GraphBuilder, x: Value) -> Value:
+def _deviation_norm(b: GraphBuilder, x: TracedValue) -> TracedValue:
     """Add γ (x - mean) / (deviation + 1e-6) + β over the last axis, the deviation unbiased."""
     n = x.shape[-1]
     centred = b.op("Sub", x, b.op("ReduceMean", x, axes=(-1,), keepdims=1))
@@ -89,7 +89,7 @@ def _deviation_norm(b: GraphBuilder, x: Value) -> Value:
     return b.add(b.mul(b.gains(n), unit), b.bias(n))
 
 
-def _stacked(x: Value, layers: int, layer: Callable[..., Value]) -> Value:
+def _stacked(x: TracedValue, layers: int, layer: Callable[..., TracedValue]) -> TracedValue:
     for _ in range(layers):
         x = layer(x, branch_gain=(2 * layers) ** -0.5)
     return x
@@ -119,7 +119,7 @@ def bert_taso(
     return b.model({"hidden": x})
 
 
-def _linear_attention(b: GraphBuilder, x: Value, heads: int) -> Value:
+def _linear_attention(b: GraphBuilder, x: TracedValue, heads: int) -> TracedValue:
     tokens, hidden = x.shape
     size = hidden // heads
     # A logit is a sum of `size` products, and an output a sum over `tokens` logits.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 
 __all__ = ["dcgan"]
 
-_ABSENT = Value("", np.zeros(0, np.float32))
+_ABSENT = TracedValue("", np.zeros(0, np.float32))
 
 
 def dcgan(seed: int, *, noise: int = 100, width: int = 16, size: int = 64) -> ModelProto:
@@ -31,7 +31,7 @@ def dcgan(seed: int, *, noise: int = 100, width: int = 16, size: int = 64) -> Mo
     return b.model({"image": image, "real": _judged(b, b.flatten(x))})
 
 
-def _judged(b: GraphBuilder, x: Value) -> Value:
+def _judged(b: GraphBuilder, x: TracedValue) -> TracedValue:
     """Add a linear map to one probability.
 
     A single number has no deviation by which the weight could be scaled.
@@ -42,7 +42,7 @@ def _judged(b: GraphBuilder, x: Value) -> Value:
     return b.sigmoid(b.add(y, b.bias(1)))
 
 
-def _doubled(b: GraphBuilder, x: Value) -> Value:
+def _doubled(b: GraphBuilder, x: TracedValue) -> TracedValue:
     """Repeat each pixel as a square of four."""
     sample = x.sample.repeat(2, axis=2).repeat(2, axis=3)
     sizes = b.initializer(np.array(sample.shape, np.int64), "sizes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 
 __all__ = ["inception_e", "inception_v3"]
 
@@ -67,22 +67,22 @@ class _Inception:
 
     def conv(
         self,
-        x: Value,
+        x: TracedValue,
         units: int,
         kernel: int | tuple[int, int],
         *,
         stride: int = 1,
         pad: int | None = None,
-    ) -> Value:
+    ) -> TracedValue:
         b = self.b
         return b.relu(b.conv(x, units * self._width, kernel, stride=stride, pad=pad))
 
-    def chain(self, x: Value, *layers: tuple[int, int | tuple[int, int]]) -> Value:
+    def chain(self, x: TracedValue, *layers: tuple[int, int | tuple[int, int]]) -> TracedValue:
         for units, kernel in layers:
             x = self.conv(x, units, kernel)
         return x
 
-    def block_a(self, x: Value, pooled: int) -> Value:
+    def block_a(self, x: TracedValue, pooled: int) -> TracedValue:
         branches = [
             self.chain(x, (4, 1)),
             self.chain(x, (3, 1), (4, 5)),
@@ -91,7 +91,7 @@ class _Inception:
         ]
         return self.b.concat(branches)
 
-    def block_b(self, x: Value) -> Value:
+    def block_b(self, x: TracedValue) -> TracedValue:
         branches = [
             self.conv(x, 24, 3, stride=2, pad=0),
             self.conv(self.chain(x, (4, 1), (6, 3)), 6, 3, stride=2, pad=0),
@@ -99,7 +99,7 @@ class _Inception:
         ]
         return self.b.concat(branches)
 
-    def block_c(self, x: Value, n: int) -> Value:
+    def block_c(self, x: TracedValue, n: int) -> TracedValue:
         branches = [
             self.chain(x, (12, 1)),
             self.chain(x, (n, 1), (n, (1, 7)), (12, (7, 1))),
@@ -108,7 +108,7 @@ class _Inception:
         ]
         return self.b.concat(branches)
 
-    def block_d(self, x: Value) -> Value:
+    def block_d(self, x: TracedValue) -> TracedValue:
         deep = self.chain(x, (12, 1), (12, (1, 7)), (12, (7, 1)))
         branches = [
             self.conv(self.chain(x, (12, 1)), 20, 3, stride=2, pad=0),
@@ -117,7 +117,7 @@ class _Inception:
         ]
         return self.b.concat(branches)
 
-    def block_e(self, x: Value) -> Value:
+    def block_e(self, x: TracedValue) -> TracedValue:
         shallow = self.chain(x, (24, 1))
         deep = self.chain(x, (28, 1), (24, 3))
         branches = [

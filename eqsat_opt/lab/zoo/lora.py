@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 from eqsat_opt.lab.zoo._encoder import encoder_layer
 
 __all__ = ["lora"]
@@ -26,7 +26,9 @@ def lora(
     """
     b = GraphBuilder("lora", seed)
 
-    def adapted(x: Value, features: int, *, gain: float = 1.0, bias: bool = True) -> Value:
+    def adapted(
+        x: TracedValue, features: int, *, gain: float = 1.0, bias: bool = True
+    ) -> TracedValue:
         base = b.linear(x, features, gain=gain, bias=False)
         delta = b.linear(b.linear(x, rank, bias=False), features, gain=0.5 * gain, bias=False)
         y = b.add(base, delta)

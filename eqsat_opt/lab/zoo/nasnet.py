@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 
 __all__ = ["nasnet_a", "nasnet_cell"]
 
@@ -46,17 +46,19 @@ def nasnet_cell(seed: int, *, image_size: int = 28, channels: int = 128) -> Mode
     return b.model({"result": _normal_cell(b, previous, current, channels)})
 
 
-def _squeeze(b: GraphBuilder, x: Value, channels: int) -> Value:
+def _squeeze(b: GraphBuilder, x: TracedValue, channels: int) -> TracedValue:
     return b.relu(b.conv(x, channels, 1))
 
 
-def _separable(b: GraphBuilder, x: Value, kernel: int, stride: int = 1) -> Value:
+def _separable(b: GraphBuilder, x: TracedValue, kernel: int, stride: int = 1) -> TracedValue:
     """Add one depthwise and one 1x1 convolution with no activation between or after."""
     channels = x.shape[1]
     return b.conv(b.conv(x, channels, kernel, stride=stride, groups=channels), channels, 1)
 
 
-def _normal_cell(b: GraphBuilder, previous: Value, current: Value, channels: int) -> Value:
+def _normal_cell(
+    b: GraphBuilder, previous: TracedValue, current: TracedValue, channels: int
+) -> TracedValue:
     current = _squeeze(b, current, channels)
     previous = _squeeze(b, previous, channels)
     sums = [
@@ -69,7 +71,9 @@ def _normal_cell(b: GraphBuilder, previous: Value, current: Value, channels: int
     return b.concat(sums)
 
 
-def _reduction_cell(b: GraphBuilder, previous: Value, current: Value, channels: int) -> Value:
+def _reduction_cell(
+    b: GraphBuilder, previous: TracedValue, current: TracedValue, channels: int
+) -> TracedValue:
     current = _squeeze(b, current, channels)
     previous = _squeeze(b, previous, channels)
     first = b.add(_separable(b, previous, 7, 2), _separable(b, current, 5, 2))

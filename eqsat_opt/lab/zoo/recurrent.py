@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 
 __all__ = ["nasrnn", "rnntc", "sru", "sru_step"]
 
@@ -33,7 +33,7 @@ def _sru(b: GraphBuilder, steps: int, hidden: int) -> ModelProto:
     xs = [b.input(f"x{step}", (1, hidden)) for step in range(steps)]
     c = b.input("c0", (1, hidden))
     w_input, w_forget, w_reset = (b.projection(xs[0], hidden) for _ in range(3))
-    outputs: dict[str, Value] = {}
+    outputs: dict[str, TracedValue] = {}
     for step, x in enumerate(xs):
         candidate = b.matmul(x, w_input)
         forget = b.sigmoid(b.matmul(x, w_forget))
@@ -63,7 +63,7 @@ def rnntc(seed: int, *, steps: int = 20, hidden: int = 1024, classes: int = 16) 
     return b.model({"probabilities": b.op("Softmax", b.linear(mean, classes), axis=-1)})
 
 
-def _gated(b: GraphBuilder, gate: Value, a: Value, other: Value) -> Value:
+def _gated(b: GraphBuilder, gate: TracedValue, a: TracedValue, other: TracedValue) -> TracedValue:
     """Add gate · a + (1 - gate) · other, in the usual form."""
     return b.add(b.mul(gate, a), b.mul(b.op("Sub", b.scalar(1.0), gate), other))
 
@@ -84,8 +84,12 @@ def nasrnn(seed: int, *, steps: int = 5, hidden: int = 512) -> ModelProto:
 
 
 def _nasrnn_cell(
-    b: GraphBuilder, x: Value, state: Value, w_inputs: list[Value], w_states: list[Value]
-) -> Value:
+    b: GraphBuilder,
+    x: TracedValue,
+    state: TracedValue,
+    w_inputs: list[TracedValue],
+    w_states: list[TracedValue],
+) -> TracedValue:
     t = [
         b.add(b.matmul(x, w_input), b.matmul(state, w_state))
         for w_input, w_state in zip(w_inputs, w_states, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import Convolution, GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import Convolution, GraphBuilder, TracedValue
 
 __all__ = ["ocggs_resnet", "resnet18", "resnet50", "resnet50_bn", "resnext50"]
 
@@ -149,14 +149,14 @@ def _bottleneck_net(
 def _bottleneck(
     b: GraphBuilder,
     conv: Convolution,
-    x: Value,
+    x: TracedValue,
     channels: int,
     stride: int,
     *,
     strided: int,
     branch_gain: float,
     project: bool,
-) -> Value:
+) -> TracedValue:
     y = b.relu(conv(x, channels, 1, stride=stride if strided == 1 else 1))
     y = b.relu(conv(y, channels, 3, stride=stride if strided == 3 else 1))
     y = conv(y, 4 * channels, 1, gain=branch_gain)

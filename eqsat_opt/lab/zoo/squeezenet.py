@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 
 __all__ = ["squeezenet"]
 
@@ -29,7 +29,7 @@ def squeezenet(
     return b.model({"scores": b.op("GlobalAveragePool", x)})
 
 
-def _fire(b: GraphBuilder, x: Value, squeeze: int) -> Value:
+def _fire(b: GraphBuilder, x: TracedValue, squeeze: int) -> TracedValue:
     expand = 4 * squeeze
     s = b.relu(b.conv(x, squeeze, 1))
     y = b.concat([b.relu(b.conv(s, expand, 3)), b.relu(b.conv(s, expand, 1))])

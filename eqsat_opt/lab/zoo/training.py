@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 
 __all__ = ["cnn_training", "mlp_training"]
 
@@ -32,14 +32,14 @@ def mlp_training(
     x, target = b.input("x", (batch, features)), b.input("target", (batch, classes))
     widths = (features, *hidden, classes)
     weights = [b.input(f"w{i}", shape) for i, shape in enumerate(pairwise(widths))]
-    inner: list[Value] = []
+    inner: list[TracedValue] = []
     read = [x]
     for w in weights:
         if inner:
             read.append(b.relu(inner[-1]))
         inner.append(_scaled(b, b.matmul(read[-1], w), w.shape[0]))
     loss, error = _squared_error(b, inner[-1], target)
-    derivatives: dict[str, Value] = {}
+    derivatives: dict[str, TracedValue] = {}
     for i in reversed(range(len(weights))):
         scaled = _scaled(b, error, widths[i])
         derivatives[f"dw{i}"] = b.matmul(b.transpose(read[i], 1, 0), scaled)
@@ -68,7 +68,7 @@ def cnn_training(
     channels = (3, *channels)
     strides = (1, *[2] * (len(channels) - 2))
     kernels = [b.input(f"k{i}", (o, c, 3, 3)) for i, (c, o) in enumerate(pairwise(channels))]
-    inner: list[Value] = []
+    inner: list[TracedValue] = []
     read = [x]
     for k, stride in zip(kernels, strides, strict=True):
         y = b.op("Conv", read[-1], k, **_window(stride))
@@ -100,7 +100,9 @@ def _window(stride: int) -> dict[str, tuple[int, ...]]:
     return {"kernel_shape": (3, 3), "strides": (stride, stride), "pads": (1, 1, 1, 1)}
 
 
-def _kernel_derivative(b: GraphBuilder, x: Value, error: Value, stride: int) -> Value:
+def _kernel_derivative(
+    b: GraphBuilder, x: TracedValue, error: TracedValue, stride: int
+) -> TracedValue:
     """Convolve data with errors over the batch, in place of channels: (O, C, 3, 3)."""
     # Elements that a stride does not reach are cut off by less padding at the end.
     unread = x.shape[2] - 1 - stride * (error.shape[2] - 1)
@@ -116,18 +118,20 @@ def _kernel_derivative(b: GraphBuilder, x: Value, error: Value, stride: int) -> 
     return b.transpose(found, 1, 0, 2, 3)
 
 
-def _scaled(b: GraphBuilder, x: Value, fan_in: int) -> Value:
+def _scaled(b: GraphBuilder, x: TracedValue, fan_in: int) -> TracedValue:
     return b.mul(x, b.scalar(fan_in**-0.5))
 
 
-def _squared_error(b: GraphBuilder, y: Value, target: Value) -> tuple[Value, Value]:
+def _squared_error(
+    b: GraphBuilder, y: TracedValue, target: TracedValue
+) -> tuple[TracedValue, TracedValue]:
     """Return the mean over the batch, and its derivative by y."""
     off = b.op("Sub", y, target)
     loss = b.op("ReduceMean", b.mul(off, off), axes=(0, 1), keepdims=0)
     return loss, b.mul(off, b.scalar(2 / off.sample.size))
 
 
-def _through_relu(b: GraphBuilder, back: Value, before: Value) -> Value:
+def _through_relu(b: GraphBuilder, back: TracedValue, before: TracedValue) -> TracedValue:
     """Return the derivative by the input of a rectifier."""
     is_open = b.op("Greater", before, b.scalar(0.0))
     return b.mul(back, b.op("Cast", is_open, to=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from eqsat_opt.lab.zoo._builder import GraphBuilder, Value
+from eqsat_opt.lab.zoo._builder import GraphBuilder, TracedValue
 
 __all__ = ["vgg16", "vgg19"]
 
@@ -39,7 +39,7 @@ def vgg19(
 
 def _chain(
     b: GraphBuilder,
-    x: Value,
+    x: TracedValue,
     stages: tuple[int, ...],
     *,
     width: int,

@@ -14,7 +14,7 @@ from eqsat_opt.ir.graph.graph import Attrs, Graph, attributes
 from eqsat_opt.ir.ops import IllTyped, is_known
 from eqsat_opt.ir.values.types import ValueType
 from eqsat_opt.pipeline.certificates.comparison import agree
-from eqsat_opt.pipeline.certificates.terms import LAW, Compared, Instance, Step, Terms
+from eqsat_opt.pipeline.certificates.terms import LAW, AppliedRule, Compared, Step, TermTable
 from eqsat_opt.rules.bindings import REFUSED, Bindings, holds, operator
 from eqsat_opt.rules.patterns import Enode, in_any_order, is_a, joined, match, settled
 from eqsat_opt.rules.rule import Rule, directed
@@ -38,7 +38,7 @@ class Chain:
 
     steps: tuple[Step, ...]
     open: tuple[str, ...]
-    terms: Terms
+    terms: TermTable
 
 
 @dataclass
@@ -111,7 +111,7 @@ def find_chain(
         StageError: the graph has parts that are not known.
     """
     deadline = time.monotonic() + time_limit_s
-    terms = Terms(lowered)
+    terms = TermTable(lowered)
     goals = [
         (name, lowered.value[own], made)
         for own, (name, made) in zip(
@@ -120,14 +120,14 @@ def find_chain(
     ]
     places = _representatives(terms, eclasses)
     named = {rule.name: rule for rule in directed(rules)}
-    instances: list[Instance] = []
+    instances: list[AppliedRule] = []
     host = _Host(eclasses)
     for rule, values, bindings in _matches(host, list(named.values())):
         if time.monotonic() > deadline or _met(terms, goals):
             break
         if not all(one in places for one in values.values()):
             continue
-        instance = Instance(
+        instance = AppliedRule(
             rule.name, {name: places[one] for name, one in values.items()}, dict(bindings.attrs)
         )
         try:
@@ -151,7 +151,7 @@ def find_chain(
 
 
 def _compared(
-    terms: Terms, host: _Host, places: dict[int, int], goals: Sequence[tuple[str, int, int]]
+    terms: TermTable, host: _Host, places: dict[int, int], goals: Sequence[tuple[str, int, int]]
 ) -> list[tuple[int, int]]:
     """Return terms that are equal in the e-graph for reasons that it does not hold.
 
@@ -176,7 +176,7 @@ def _compared(
     return found
 
 
-def _below(terms: Terms, goal: int) -> list[int]:
+def _below(terms: TermTable, goal: int) -> list[int]:
     """Return a term and those that it is made of, operands first."""
     order: list[int] = []
     seen: set[int] = set()
@@ -192,11 +192,11 @@ def _below(terms: Terms, goal: int) -> list[int]:
     return order
 
 
-def _met(terms: Terms, goals: Sequence[tuple[str, int, int]]) -> bool:
+def _met(terms: TermTable, goals: Sequence[tuple[str, int, int]]) -> bool:
     return all(terms.closure.same(left, right) for _, left, right in goals)
 
 
-def _representatives(terms: Terms, eclasses: EClasses) -> dict[int, int]:
+def _representatives(terms: TermTable, eclasses: EClasses) -> dict[int, int]:
     """Return a term of each class: one of the original if there is one, else the earliest."""
     places: dict[int, int] = {}
     for number, cls in enumerate(eclasses.term_class.tolist()):

@@ -10,7 +10,7 @@ from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.graph.graph import OPAQUE, Node
 from eqsat_opt.ir.onnx.folding import evaluate
 from eqsat_opt.ir.values.types import FLOATS, StaticType, numpy_dtype
-from eqsat_opt.pipeline.certificates.terms import Terms
+from eqsat_opt.pipeline.certificates.terms import TermTable
 
 __all__ = ["agree"]
 
@@ -18,10 +18,10 @@ _SEEDS = (0, 1)
 _TOLERANCE = 1e-4
 """Largest difference, relative to the greatest element."""
 _MAX_ELEMENTS = 1 << 22
-_FREE = (LEAF, OUT, OPAQUE, Terms.UNKNOWN)
+_FREE = (LEAF, OUT, OPAQUE, TermTable.UNKNOWN)
 
 
-def agree(terms: Terms, left: int, right: int) -> bool:
+def agree(terms: TermTable, left: int, right: int) -> bool:
     """Return whether two terms have the same elements at random values of what they share.
 
     The answer is ``False`` where they cannot be evaluated: sizes are open, or a type is not one of
@@ -42,7 +42,7 @@ def agree(terms: Terms, left: int, right: int) -> bool:
     return True
 
 
-def _below(terms: Terms, term: int) -> set[int]:
+def _below(terms: TermTable, term: int) -> set[int]:
     seen: set[int] = set()
     stack = [term]
     while stack:
@@ -54,7 +54,7 @@ def _below(terms: Terms, term: int) -> set[int]:
 
 
 def _value(
-    terms: Terms,
+    terms: TermTable,
     term: int,
     shared: set[int],
     known: dict[int, npt.NDArray[np.float64]],

@@ -12,8 +12,8 @@ from eqsat_opt.ir.graph.values_json import operator_from_json
 from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.pipeline.certificates.comparison import agree
-from eqsat_opt.pipeline.certificates.document import Certificate, apply_step, read_certificate
-from eqsat_opt.pipeline.certificates.terms import Compared, Terms
+from eqsat_opt.pipeline.certificates.document import ResultCertificate, apply_step, read_certificate
+from eqsat_opt.pipeline.certificates.terms import Compared, TermTable
 from eqsat_opt.pipeline.decisions.making import applied
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.request import request_of
@@ -66,7 +66,7 @@ def certify(model: str, result: str, path: str) -> Certified:
         raise CheckFailed(f"the certificate is refused: {printable(str(error))}") from error
 
 
-def _certified(certificate: Certificate, original: object, result: str) -> Certified:
+def _certified(certificate: ResultCertificate, original: object, result: str) -> Certified:
     options = certificate.options
     request = request_of(
         Options(
@@ -84,7 +84,7 @@ def _certified(certificate: Certificate, original: object, result: str) -> Certi
     if content_digest(made.model) != result:
         raise CheckFailed("the result is not the one that the certificate makes of the model")
     lowered = lower(made.base, exact=request.exact)
-    terms = Terms(lowered)
+    terms = TermTable(lowered)
     ends = terms.add_graph(made.graph)
     places = list(range(len(lowered.terms)))
     for number, one in enumerate(certificate.terms):

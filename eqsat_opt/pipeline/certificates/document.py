@@ -21,17 +21,17 @@ from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.errors import StageError
 from eqsat_opt.ir.graph.graph import OPAQUE
 from eqsat_opt.ir.graph.values_json import operator_from_json, operator_to_json
-from eqsat_opt.pipeline.certificates.terms import Compared, Instance, Step, Terms
+from eqsat_opt.pipeline.certificates.terms import AppliedRule, Compared, Step, TermTable
 from eqsat_opt.pipeline.decisions.document import Edit
 from eqsat_opt.rules.rule import Rule
 
-__all__ = ["FORMAT", "Certificate", "apply_step", "read_certificate", "steps_to_json"]
+__all__ = ["FORMAT", "ResultCertificate", "apply_step", "read_certificate", "steps_to_json"]
 
 FORMAT = "eqsat-opt certificate 1"
 
 
 @dataclass(frozen=True)
-class Certificate:
+class ResultCertificate:
     """A certificate of one result.
 
     Attributes:
@@ -57,7 +57,7 @@ class Certificate:
         write_document(path, {"format": FORMAT, **value_to_json(self)})
 
 
-def read_certificate(path: str | os.PathLike[str]) -> Certificate:
+def read_certificate(path: str | os.PathLike[str]) -> ResultCertificate:
     """Read a certificate; its steps are checked where they are applied.
 
     Raises:
@@ -67,7 +67,7 @@ def read_certificate(path: str | os.PathLike[str]) -> Certificate:
     try:
         require_format(document, FORMAT, "the file")
         del document["format"]
-        return value_from_json(document, Certificate, "the file")
+        return value_from_json(document, ResultCertificate, "the file")
     except StageError as error:
         name = shown(os.fspath(path))
         raise StageError(f"{name}: {error}; make it again with --certificate") from error
@@ -77,7 +77,7 @@ def read_certificate(path: str | os.PathLike[str]) -> Certificate:
 
 
 def steps_to_json(
-    terms: Terms, steps: Sequence[Step], rules: Mapping[str, Rule]
+    terms: TermTable, steps: Sequence[Step], rules: Mapping[str, Rule]
 ) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
     """Return the terms that steps are about, but for those of the original, and the steps.
 
@@ -158,7 +158,7 @@ def apply_step(step: Document, rules: Mapping[str, Rule], places: Sequence[int])
             for name, value in step["with"].items()
         }
         values = {name: _term(one, places) for name, one in step["of"].items()}
-        return Instance(rule.name, values, attrs)
+        return AppliedRule(rule.name, values, attrs)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StageError(f"it is malformed: {type(error).__name__} {error}") from error
 

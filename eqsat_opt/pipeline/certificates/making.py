@@ -5,7 +5,7 @@ from __future__ import annotations
 from eqsat_opt.errors import StageError
 from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.pipeline.certificates.chain import find_chain
-from eqsat_opt.pipeline.certificates.document import Certificate, steps_to_json
+from eqsat_opt.pipeline.certificates.document import ResultCertificate, steps_to_json
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome
 from eqsat_opt.rules.rule import directed
@@ -13,7 +13,7 @@ from eqsat_opt.rules.rule import directed
 __all__ = ["certificate_of"]
 
 
-def certificate_of(outcome: Outcome, request: Request) -> Certificate:
+def certificate_of(outcome: Outcome, request: Request) -> ResultCertificate:
     """Return the certificate of a result.
 
     Raises:
@@ -30,7 +30,7 @@ def certificate_of(outcome: Outcome, request: Request) -> Certificate:
         raise StageError(f"the steps to the output {found.open[0]!r} are not known")
     rules = {rule.name: rule for rule in directed(proposal.rules)}
     terms, steps = steps_to_json(found.terms, found.steps, rules)
-    return Certificate(
+    return ResultCertificate(
         model=content_digest(outcome.loaded),
         options={
             "numerics": request.numerics.name.lower(),

@@ -21,7 +21,7 @@ from eqsat_opt.rules.bindings import REFUSED, Bindings, holds, operator, type_of
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply, Term, Var
 
-__all__ = ["LAW", "ROUNDINGS", "Compared", "Instance", "Step", "Terms"]
+__all__ = ["LAW", "ROUNDINGS", "AppliedRule", "Compared", "Step", "TermTable"]
 
 LAW = -1
 """The reason of equations that no rule states: a constant keeps its elements in another shape, and
@@ -32,7 +32,7 @@ _UNIT = {"bfloat16": 2**-8, "float16": 2**-11, "float32": 2**-24, "float64": 2**
 
 
 @dataclass(frozen=True)
-class Instance:
+class AppliedRule:
     """A rule applied to terms.
 
     Attributes:
@@ -54,11 +54,11 @@ class Compared:
     right: int
 
 
-Step: TypeAlias = Instance | Compared
+Step: TypeAlias = AppliedRule | Compared
 
 
 @dataclass
-class Terms:
+class TermTable:
     """Terms by number, with their types, and the equations between them so far.
 
     The terms of the original come first and have the numbers of its lowered form.
@@ -200,7 +200,7 @@ class Terms:
 
     # Rules ----------------------------------------------------------------------------------------
 
-    def bindings(self, instance: Instance) -> Bindings:
+    def bindings(self, instance: AppliedRule) -> Bindings:
         """Return the types and attributes of the variables of a rule.
 
         Raises:
@@ -214,7 +214,7 @@ class Terms:
             types[name] = type_
         return Bindings(types, dict(instance.attrs))
 
-    def sides(self, rule: Rule, instance: Instance) -> list[tuple[int, int]]:
+    def sides(self, rule: Rule, instance: AppliedRule) -> list[tuple[int, int]]:
         """Return both sides of each root of a rule as terms, which are added.
 
         Raises:
@@ -236,7 +236,7 @@ class Terms:
             raise StageError(f"its sides have no type: {error}") from error
         return pairs
 
-    def _term(self, term: Term, instance: Instance, bindings: Bindings) -> int:
+    def _term(self, term: Term, instance: AppliedRule, bindings: Bindings) -> int:
         if isinstance(term, Var):
             value = instance.values[term.name]
             if term.const and not self.constant[value]:

@@ -31,7 +31,7 @@ from eqsat_opt.pipeline.stages import Outcome, Stages
 from eqsat_opt.pipeline.terms import TRYING, estimate_bulk_s, search_options, terms_of
 from eqsat_opt.racing.earlier_result import RECORD
 from eqsat_opt.racing.entrants import BEST, ORIGINAL
-from eqsat_opt.racing.examination import Decision, Examination, Terms, examine, race_candidates
+from eqsat_opt.racing.examination import Decision, Examination, RaceTerms, examine, race_candidates
 from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.staging import Staging
@@ -239,7 +239,7 @@ def _examined(
             )
 
 
-def _terms(request: Request, sizes: tuple[Sizes, ...], deadline: Deadline) -> Terms:
+def _terms(request: Request, sizes: tuple[Sizes, ...], deadline: Deadline) -> RaceTerms:
     search = search_options(request, sizes[0].all, deadline)
     return terms_of(request, search, sizes, deadline)
 

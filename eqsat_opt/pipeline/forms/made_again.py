@@ -40,7 +40,7 @@ from eqsat_opt.runtime.plan.files import plan_from_json, write_plan
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.rebuilding.planning import Draft
+from eqsat_opt.select.rebuilding.planning import PlanDraft
 
 __all__ = ["with_plan_again", "with_tuned_again"]
 
@@ -231,7 +231,7 @@ def _examined(
     deadline: Deadline,
 ) -> Planned:
     """Compare a plan with the original, and race it if that is asked for."""
-    draft = Draft(told.graph, told.placement, plan)
+    draft = PlanDraft(told.graph, told.placement, plan)
     sizes = size_sets(import_model(outcome.loaded), request.shape_sets)[0]
     tensors = Weights(stored_tensors(weights_of(outcome, given)))
     with Staging(outcome.loaded, given) as staging:

@@ -49,7 +49,7 @@ from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import propose, repropose
 from eqsat_opt.select.rebuilding.assignment import PlacedGraph
 from eqsat_opt.select.rebuilding.planning import (
-    Draft,
+    PlanDraft,
     drafts,
     planned_for,
     planned_here,
@@ -172,7 +172,7 @@ def _for_host(
 
 
 def plan_job(
-    made: tuple[Draft, ...],
+    made: tuple[PlanDraft, ...],
     tensors: Weights,
     staging: Staging,
     outcome: Outcome,
@@ -203,7 +203,7 @@ _DRAFTING = 0.2
 """Share of the time left in which graphs are lowered to plans beyond the first."""
 
 
-def _in_time(drafted: Iterator[Draft], deadline: Deadline) -> Iterator[Draft]:
+def _in_time(drafted: Iterator[PlanDraft], deadline: Deadline) -> Iterator[PlanDraft]:
     """Yield the drafts that are made within a share of the time left."""
     deadline = deadline.share(_DRAFTING)
     while not deadline.expired and (draft := next(drafted, None)) is not None:
@@ -274,7 +274,7 @@ def _for_device(
     profile, recorded = device.profile, device.recorded
     if recorded is not None and not is_measured_gpu(recorded):
         return _for_recorded(outcome, given, request, sizes, device=recorded)
-    plans: dict[str, Draft] = {}
+    plans: dict[str, PlanDraft] = {}
     times: dict[str, float] = {}
     known: dict[str, int] = {}
     for draft in device_drafts(outcome, given, request, sizes):
@@ -300,7 +300,7 @@ def _for_device(
 
 def device_drafts(
     outcome: Outcome, given: AnyModel, request: Request, sizes: Sizes
-) -> Iterator[Draft]:
+) -> Iterator[PlanDraft]:
     """Return plans of the result, and of other graphs that may replace it, for another device.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat_opt.common.text import entrant_text, time_text
 
-__all__ = ["RaceChart", "Row", "Tick", "TraceChart", "race_chart", "ticks", "trace_chart"]
+__all__ = ["ChartRow", "RaceChart", "Tick", "TraceChart", "race_chart", "ticks", "trace_chart"]
 
 WIDTH, RIGHT = 720.0, 24.0
 """Width of a chart, and of the margin at its end, in its own units."""
@@ -35,7 +35,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Row:
+class ChartRow:
     """The times of one entrant.
 
     Attributes:
@@ -62,7 +62,7 @@ class RaceChart:
 
     height: float
     axis: tuple[Tick, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ChartRow, ...]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def race_chart(race: Mapping[str, Any]) -> RaceChart | None:
     for number, (name, times) in enumerate(entries.items()):
         median_us = race["entries"][name]["median_us"]
         rows.append(
-            Row(
+            ChartRow(
                 label=entrant_text(name),
                 y=TOP + ROW * (number + 0.5),
                 dots=tuple(Tick(scale(one), time_text(one)) for one in times),

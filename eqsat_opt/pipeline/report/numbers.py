@@ -26,7 +26,7 @@ from eqsat_opt.pipeline.request import Request
 from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
 from eqsat_opt.racing.entrants import BEST, ORIGINAL, metrics_of
 from eqsat_opt.racing.examination import Decision, Examination
-from eqsat_opt.racing.finding import Found
+from eqsat_opt.racing.finding import Findings
 from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.runtime.processor import crowd
 from eqsat_opt.select import rules_used
@@ -141,7 +141,7 @@ def _left_out() -> str:
 
 def report_of(
     name: str,
-    found: Found,
+    found: Findings,
     files: tuple[onnx_ir.Model, onnx_ir.Model],
     imported: Graph,
     decision: Decision,
@@ -258,7 +258,7 @@ _SIMPLIFIED = (
 
 
 def _outcome(
-    found: Found, decision: Decision, files: tuple[onnx_ir.Model, onnx_ir.Model]
+    found: Findings, decision: Decision, files: tuple[onnx_ir.Model, onnx_ir.Model]
 ) -> dict[str, Any]:
     """Return the fields of a report that need no search: files, check, race and verdict."""
     verdict, race = decision.verdict, decision.race
@@ -287,7 +287,7 @@ def _outcome(
     }
 
 
-def _passed_over(found: Found, decision: Decision) -> str:
+def _passed_over(found: Findings, decision: Decision) -> str:
     """Return why the cheapest graph found is not the result; empty if it is."""
     if decision.verdict.winner == BEST:
         return ""

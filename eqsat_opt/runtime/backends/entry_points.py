@@ -11,11 +11,11 @@ from eqsat_opt.errors import OptionError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["Offered"]
+__all__ = ["NamedObjects"]
 
 
 @dataclass(frozen=True)
-class Offered:
+class NamedObjects:
     """Objects of one kind that are found by name.
 
     Attributes:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from eqsat_opt.errors import EqsatError, PlanError, RuntimeFailed
-from eqsat_opt.runtime.backends.entry_points import Offered
+from eqsat_opt.runtime.backends.entry_points import NamedObjects
 from eqsat_opt.runtime.backends.record import BackendRecord, Lazy
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ def record_of(name: str) -> BackendRecord:
 
 
 @cache
-def _kernels() -> Offered:
+def _kernels() -> NamedObjects:
     """Return the backends of kernels: those in sessions, and launches of plans beside sessions."""
     own = records().values()
     inside = {one.name: one.kernels for one in own if one.kernels}
     beside = {one.launched_name: partial(_LAUNCHED_BACKEND, one) for one in own if one.launches}
     hidden = (name for name in inside if not record_of(name).is_portable)
-    return Offered(
+    return NamedObjects(
         kind="backend",
         group="eqsat_opt.backends",
         own={**inside, **beside},
@@ -168,9 +168,9 @@ def load_runner(name: str, device: CudaDevice) -> Launcher:
 
 
 @cache
-def _runtimes() -> Offered:
+def _runtimes() -> NamedObjects:
     own = {name: one.runtime for name, one in records().items() if one.runtime}
-    return Offered(
+    return NamedObjects(
         kind="runtime",
         group="eqsat_opt.runtimes",
         own=own,

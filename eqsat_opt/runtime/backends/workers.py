@@ -16,7 +16,7 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.devices.meters import open_meter
 from eqsat_opt.runtime.measure import Measurement, metered
 
-__all__ = ["KernelWorker", "Request", "measure_kernels", "serve"]
+__all__ = ["KernelWorker", "MeasurementRequest", "measure_kernels", "serve"]
 
 _DEADLINE_S = 20.0
 _START_UP_S = 60.0
@@ -24,7 +24,7 @@ _START_UP_S = 60.0
 
 
 @dataclass(frozen=True)
-class Request:
+class MeasurementRequest:
     """A kernel to be measured: the name of a backend, and the request that the backend made."""
 
     backend: str
@@ -49,7 +49,7 @@ class KernelWorker:
 
     def measure(
         self,
-        request: Request,
+        request: MeasurementRequest,
         threads: int,
         budget_s: float = 0.3,
         *,
@@ -114,7 +114,7 @@ def _start() -> Child:
 
 
 def measure_kernels(
-    requests: Sequence[Request],
+    requests: Sequence[MeasurementRequest],
     threads: int,
     progress: Callable[[int, int], None] | None = None,
     executor: Executor | None = None,
@@ -160,7 +160,7 @@ def serve() -> None:
     def answer(
         message: dict[str, Any], blobs: list[bytes]
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        request = Request(message["backend"], blobs[0])
+        request = MeasurementRequest(message["backend"], blobs[0])
         with _metered(message["meter"]):
             result = _measured(request, message["threads"], message["budget_s"])
         return {"measurement": None if result is None else result.to_json()}, ()
@@ -179,7 +179,9 @@ def _metered(place: str) -> AbstractContextManager[None]:
 _opened_meter = cache(open_meter)
 
 
-def _measured(request: Request, threads: int, budget_s: float = 0.3) -> Measurement | None:
+def _measured(
+    request: MeasurementRequest, threads: int, budget_s: float = 0.3
+) -> Measurement | None:
     from eqsat_opt.runtime.backends.registry import load_backend
 
     try:
@@ -189,7 +191,10 @@ def _measured(request: Request, threads: int, budget_s: float = 0.3) -> Measurem
 
 
 def _until(
-    deadline: Deadline | None, worker: KernelWorker, requests: Iterable[Request], threads: int
+    deadline: Deadline | None,
+    worker: KernelWorker,
+    requests: Iterable[MeasurementRequest],
+    threads: int,
 ) -> Iterator[Measurement | None]:
     """Yield measurements until the deadline; one that it cut off is left out."""
     for request in requests:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.runtime.devices.figures import Figure
-from eqsat_opt.runtime.plan.simulation import Load
+from eqsat_opt.runtime.plan.simulation import LaunchLoad
 
 __all__ = ["Cores"]
 
@@ -44,6 +44,8 @@ class Cores:
         """Make the model of a number of cores."""
         return cls(Figure(float(count), "derived: the threads that were asked for"))
 
-    def load(self, kernel: Kernel, algorithm: str = "direct", *, workspace_bytes: int = 0) -> Load:
+    def load(
+        self, kernel: Kernel, algorithm: str = "direct", *, workspace_bytes: int = 0
+    ) -> LaunchLoad:
         """Return a load of one core; its time comes from the kernel's price."""
-        return Load(width=1 / self.streams.value)
+        return LaunchLoad(width=1 / self.streams.value)

@@ -34,7 +34,7 @@ from eqsat_opt.runtime.devices.description import DeviceDescription
 from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.figures import Figure, check_figures, figures_in
 from eqsat_opt.runtime.plan.plan import Launch
-from eqsat_opt.runtime.plan.simulation import Load
+from eqsat_opt.runtime.plan.simulation import LaunchLoad
 
 __all__ = [
     "FORMAT",
@@ -190,7 +190,7 @@ class DeviceProfile:
         precision: str = "fp32",
         *,
         workspace_bytes: int = 0,
-    ) -> Load:
+    ) -> LaunchLoad:
         """Return the load that a kernel of literal sizes puts on the device.
 
         Its width is the share of the arithmetic or of the bandwidth that it keeps busy, whichever
@@ -202,14 +202,14 @@ class DeviceProfile:
         self.require_precision(precision)
         flops, size_bytes = self.work(kernel, algorithm, workspace_bytes)
         if _renames(kernel):
-            return Load()
+            return LaunchLoad()
         occupancy = self.occupancy(kernel)
         rate = self.peak_tflops[precision].value * 1e6 * occupancy  # per µs
         traffic_us = size_bytes / (self.bandwidth_gb_s.value * 1e3)
         arithmetic_us = flops / rate
         busy_us = max(arithmetic_us, traffic_us)
         used_us = max(arithmetic_us * occupancy, traffic_us)
-        return Load(self.launch_us.value, busy_us, used_us / busy_us if busy_us else 0.0)
+        return LaunchLoad(self.launch_us.value, busy_us, used_us / busy_us if busy_us else 0.0)
 
     def launch_times_us(self, launches: tuple[Launch, ...]) -> list[float]:
         """Return the analytic time of each launch of a plan, µs.

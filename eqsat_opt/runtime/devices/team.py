@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.devices.protocol import Launched
 
-__all__ = ["Stretch", "Team"]
+__all__ = ["LaunchStretch", "Team"]
 
 
 @dataclass
-class Stretch:
+class LaunchStretch:
     """Consecutive launches of one stream that wait for other streams only before the first one.
 
     Attributes:
@@ -45,7 +45,7 @@ class Team:
             form no cycle, and each lock is released once and acquired once in a run.
     """
 
-    def __init__(self, programs: Sequence[Sequence[Stretch]]) -> None:
+    def __init__(self, programs: Sequence[Sequence[LaunchStretch]]) -> None:
         waits = (lock for program in programs for one in program for lock in one.waits)
         self._common = _Common(tuple(waits))
         for lock in self._common.locks:
@@ -137,7 +137,7 @@ class _Common:
     error: BaseException | None = None
     _failing: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, program: Sequence[Stretch]) -> None:
+    def run(self, program: Sequence[LaunchStretch]) -> None:
         """Run a program; keep its exception, if any, and stop the other programs."""
         try:
             for stretch in program:
@@ -184,7 +184,7 @@ class _Member:
         thread: the thread; ``None`` before it is started.
     """
 
-    program: tuple[Stretch, ...]
+    program: tuple[LaunchStretch, ...]
     told: int = 0
     served: int = 0
     begin: threading.Lock = field(default_factory=threading.Lock)

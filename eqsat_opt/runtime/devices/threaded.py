@@ -15,7 +15,7 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.devices.calls import joined
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.protocol import Event, Launched, Stream
-from eqsat_opt.runtime.devices.team import Stretch, Team
+from eqsat_opt.runtime.devices.team import LaunchStretch, Team
 
 __all__ = ["ThreadedHost"]
 
@@ -24,7 +24,7 @@ __all__ = ["ThreadedHost"]
 class _Queue:
     """Captured launches of one stream; the last stretch is open until an event is recorded."""
 
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[LaunchStretch] = field(default_factory=list)
     works: list[Launched] = field(default_factory=list)
     is_open: bool = False
 
@@ -35,10 +35,10 @@ class _Queue:
             self.works = []
         self.is_open = False
 
-    def opened(self) -> Stretch:
+    def opened(self) -> LaunchStretch:
         """Return the open stretch at the end; a new one if the last is closed."""
         if not self.is_open:
-            self.stretches.append(Stretch())
+            self.stretches.append(LaunchStretch())
             self.is_open = True
         return self.stretches[-1]
 
@@ -52,7 +52,7 @@ class ThreadedHost(HostDevice):
     def __init__(self) -> None:
         super().__init__()
         self._queues: dict[Stream, _Queue] | None = None
-        self._after: dict[Event, Stretch | None] = {}
+        self._after: dict[Event, LaunchStretch | None] = {}
 
     def record(self, event: Event, stream: Stream) -> None:
         """Record an event after all launches before it on the stream."""

@@ -12,7 +12,7 @@ from eqsat_opt.ir.graph.evaluation import evaluate_kernel
 from eqsat_opt.ir.graph.graph import Constant
 from eqsat_opt.ir.values.types import DTYPE_CODES, numpy_dtype
 from eqsat_opt.runtime.plan.places import Array
-from eqsat_opt.runtime.plan.plan import Buffer, Computed, Literal, Plan, Stored
+from eqsat_opt.runtime.plan.plan import Buffer, ComputedConstant, Literal, Plan, Stored
 
 __all__ = ["Tensors", "Weights", "digest_of", "dtype_name", "make_constants"]
 
@@ -99,7 +99,7 @@ def make_constants(plan: Plan, tensors: Tensors) -> dict[str, Array]:
                     if len(values) == 1
                     else filled.reshape(buffer.dims)
                 )
-            case Computed(body, operands):
+            case ComputedConstant(body, operands):
                 try:
                     (array,) = evaluate_kernel(body, [made[one] for one in operands])
                 except (ArithmeticError, LookupError, TypeError, ValueError) as error:

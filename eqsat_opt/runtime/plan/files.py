@@ -31,7 +31,7 @@ from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.plan import (
     NO_WORKSPACE,
     Buffer,
-    Computed,
+    ComputedConstant,
     Launch,
     Literal,
     Plan,
@@ -125,7 +125,7 @@ def _recipe_to_json(recipe: Recipe) -> Document:
             return {"stored": name, "digest": digest}
         case Literal(values):
             return {"values": [number_to_json(value) for value in values]}
-        case Computed(body, operands):
+        case ComputedConstant(body, operands):
             return {"body": body_to_json(body), "operands": list(operands)}
 
 
@@ -268,7 +268,7 @@ def _recipe(entry: Entry) -> Recipe:
             )
         )
     entry.require_all("buffer", "body", "operands")
-    return Computed(_body(entry.mapping("body")), entry.texts("operands"))
+    return ComputedConstant(_body(entry.mapping("body")), entry.texts("operands"))
 
 
 def _launch(entry: Entry) -> Launch:

@@ -19,7 +19,7 @@ from eqsat_opt.errors import PlanError
 from eqsat_opt.runtime.plan.order import HappensBefore, happens_before
 from eqsat_opt.runtime.plan.places import region_of
 from eqsat_opt.runtime.plan.plan import Plan
-from eqsat_opt.runtime.plan.regions import Region, covers, overlap, region, union
+from eqsat_opt.runtime.plan.regions import ByteRegion, covers, overlap, region, union
 from eqsat_opt.runtime.plan.structure import check_structure
 
 __all__ = ["check_plan"]
@@ -42,7 +42,7 @@ class _Access:
 
     launch: int
     root: str
-    region: Region
+    region: ByteRegion
     writes: bool
 
 
@@ -68,9 +68,9 @@ def check_plan(plan: Plan) -> HappensBefore:
 
 
 def _accesses(plan: Plan) -> list[_Access]:
-    regions: dict[str, Region] = {}
+    regions: dict[str, ByteRegion] = {}
 
-    def of(name: str) -> Region:
+    def of(name: str) -> ByteRegion:
         if name not in regions:
             regions[name] = region_of(plan, name)
         return regions[name]
@@ -183,8 +183,8 @@ def _what(plan: Plan, access: _Access) -> str:
 
 def _refuse_unwritten(plan: Plan, accesses: list[_Access]) -> None:
     """Refuse bytes of a value that are written twice, or read before they are written."""
-    written: dict[str, list[Region]] = defaultdict(list)
-    whole: dict[str, Region] = {}
+    written: dict[str, list[ByteRegion]] = defaultdict(list)
+    whole: dict[str, ByteRegion] = {}
     for access in accesses:  # in the order of submission; a launch reads before it writes
         if not access.root:
             continue

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from eqsat_opt.runtime.plan.order import HappensBefore
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES
 
-__all__ = ["Arena", "Value", "arrange"]
+__all__ = ["Arena", "LiveValue", "arrange"]
 
 _Numbers = npt.NDArray[np.int64]
 
@@ -26,7 +26,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class LiveValue:
     """A value that needs memory.
 
     Attributes:
@@ -58,7 +58,7 @@ class Arena:
     lower_bound_bytes: int
 
 
-def arrange(values: Sequence[Value], order: HappensBefore) -> Arena:
+def arrange(values: Sequence[LiveValue], order: HappensBefore) -> Arena:
     """Place all values in an arena: the smallest one that a few orders of placement give."""
     sizes = np.array([-(-v.size_bytes // ALIGNMENT_BYTES) for v in values], np.int64)
     if not sizes.any():
@@ -157,7 +157,7 @@ class _Life:
         return beside
 
 
-def _life(values: Sequence[Value], order: HappensBefore) -> _Life:
+def _life(values: Sequence[LiveValue], order: HappensBefore) -> _Life:
     streams, n = order.clock.shape[1], len(order.waits_for)
     used, launch = _uses(values)
     last = np.full((len(values), streams), -1, np.int64)
@@ -184,7 +184,7 @@ def _life(values: Sequence[Value], order: HappensBefore) -> _Life:
     return _Life(last, need, begin, end, first_use=first_use, last_use=last_use)
 
 
-def _uses(values: Sequence[Value]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _uses(values: Sequence[LiveValue]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Return all pairs of a value and a launch that uses it, as two arrays."""
     counts = [len(value.launches) for value in values]
     launches = [launch for value in values for launch in value.launches]
@@ -215,7 +215,7 @@ def _placed(sequence: npt.NDArray[np.intp], sizes: _Numbers, life: _Life) -> _Nu
     return places
 
 
-def _lower_bound(values: Sequence[Value], sizes: _Numbers, order: HappensBefore) -> int:
+def _lower_bound(values: Sequence[LiveValue], sizes: _Numbers, order: HappensBefore) -> int:
     """Return the most memory that values surely need at once, in units of the alignment.
 
     Values are summed that surely live during one launch, before the first or after the last. Along

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Plan
-from eqsat_opt.runtime.plan.regions import Region, region
+from eqsat_opt.runtime.plan.regions import ByteRegion, region
 
 __all__ = ["Array", "aligned_memory", "array_of", "region_of"]
 
 Array = npt.NDArray[Any]
 
 
-def region_of(plan: Plan, name: str) -> Region:
+def region_of(plan: Plan, name: str) -> ByteRegion:
     """Return the bytes that a buffer covers in the arena, or in its constant."""
     buffer = plan.buffer_of[name]
     strides = [stride * buffer.itemsize for stride in buffer.strides]

@@ -24,7 +24,7 @@ __all__ = [
     "ALIGNMENT_BYTES",
     "NO_WORKSPACE",
     "Buffer",
-    "Computed",
+    "ComputedConstant",
     "Launch",
     "Literal",
     "Plan",
@@ -180,7 +180,7 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedConstant:
     """A constant that is computed once, when the plan is loaded.
 
     Attributes:
@@ -192,7 +192,7 @@ class Computed:
     operands: tuple[str, ...]
 
 
-Recipe: TypeAlias = Stored | Literal | Computed
+Recipe: TypeAlias = Stored | Literal | ComputedConstant
 """How a constant is made; a plan never holds its bytes."""
 
 
@@ -214,7 +214,7 @@ class Plan:
         sizes: extents of the symbolic dimensions.
         inputs, outputs: ports in the order of the model.
         buffers: arena buffers, constants, and views into either.
-        constants: recipe by buffer; the operands of a ``Computed`` precede it.
+        constants: recipe by buffer; the operands of a ``ComputedConstant`` precede it.
         launches: launches in the order in which they are submitted.
         joins: events for which the end of the plan waits, besides the end of stream 0.
         arena_bytes: size of the one block of memory for all buffers but constants.

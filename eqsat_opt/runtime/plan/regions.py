@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Region", "covers", "overlap", "region", "union"]
+__all__ = ["ByteRegion", "covers", "overlap", "region", "union"]
 
 _Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Region:
+class ByteRegion:
     """A set of bytes: the union of [starts[i], ends[i]), ascending, no two of which touch."""
 
     starts: _Places
@@ -36,7 +36,9 @@ class Region:
         return int((self.ends - self.starts).sum())
 
 
-def region(offset: int, dims: Sequence[int], strides_bytes: Sequence[int], itemsize: int) -> Region:
+def region(
+    offset: int, dims: Sequence[int], strides_bytes: Sequence[int], itemsize: int
+) -> ByteRegion:
     """Return the bytes that a strided tensor covers.
 
     Args:
@@ -57,32 +59,32 @@ def region(offset: int, dims: Sequence[int], strides_bytes: Sequence[int], items
     return _merged(np.sort(starts), run)
 
 
-def _merged(starts: _Places, run: int) -> Region:
+def _merged(starts: _Places, run: int) -> ByteRegion:
     """Merge runs of equal length, given by ascending starts, into intervals that do not touch."""
     if not starts.size:
-        return Region(starts, starts)
+        return ByteRegion(starts, starts)
     first = np.flatnonzero(np.diff(starts) > run) + 1
     ends = starts + run
-    return Region(
+    return ByteRegion(
         starts[np.concatenate(([0], first))], ends[np.concatenate((first - 1, [starts.size - 1]))]
     )
 
 
-def union(regions: Sequence[Region]) -> Region:
+def union(regions: Sequence[ByteRegion]) -> ByteRegion:
     """Return the union of all regions."""
     starts = np.concatenate([one.starts for one in regions] or [np.empty(0, np.int64)])
     ends = np.concatenate([one.ends for one in regions] or [np.empty(0, np.int64)])
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], np.maximum.accumulate(ends[order])
     if not starts.size:
-        return Region(starts, ends)
+        return ByteRegion(starts, ends)
     first = np.flatnonzero(starts[1:] > ends[:-1]) + 1
-    return Region(
+    return ByteRegion(
         starts[np.concatenate(([0], first))], ends[np.concatenate((first - 1, [starts.size - 1]))]
     )
 
 
-def overlap(a: Region, b: Region) -> tuple[int, int] | None:
+def overlap(a: ByteRegion, b: ByteRegion) -> tuple[int, int] | None:
     """Return the first interval [begin, end) of bytes in both; ``None`` if they share none."""
     if a.low >= b.high or b.low >= a.high:
         return None
@@ -99,7 +101,7 @@ def overlap(a: Region, b: Region) -> tuple[int, int] | None:
     return max(int(a.starts[i]), int(b.starts[j])), min(int(a.ends[i]), int(b.ends[j]))
 
 
-def covers(outer: Region, inner: Region) -> bool:
+def covers(outer: ByteRegion, inner: ByteRegion) -> bool:
     """Return whether ``outer`` contains all bytes of ``inner``."""
     if not inner.starts.size:
         return True

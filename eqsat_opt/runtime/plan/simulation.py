@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from eqsat_opt.runtime.plan.streams import Schedule
 
-__all__ = ["Load", "Simulation", "simulate"]
+__all__ = ["LaunchLoad", "Simulation", "simulate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LaunchLoad:
     """The load that one launch puts on a device.
 
     Attributes:
@@ -59,7 +59,7 @@ class Simulation:
     makespan_us: float
 
 
-def simulate(placed: Schedule, loads: Sequence[Load], event_us: float = 0.0) -> Simulation:
+def simulate(placed: Schedule, loads: Sequence[LaunchLoad], event_us: float = 0.0) -> Simulation:
     """Simulate a schedule event by event.
 
     Args:

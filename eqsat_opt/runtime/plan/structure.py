@@ -10,7 +10,7 @@ from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.types import DTYPE_CODES, TensorType
 from eqsat_opt.runtime.plan.places import region_of
-from eqsat_opt.runtime.plan.plan import Buffer, Computed, Launch, Literal, Plan, Stored
+from eqsat_opt.runtime.plan.plan import Buffer, ComputedConstant, Launch, Literal, Plan, Stored
 
 __all__ = ["check_structure"]
 
@@ -101,7 +101,7 @@ def _check_constants(plan: Plan) -> None:
         assert buffer is not None
         _require(not buffer.base, f"the constant {name!r} is a view")
         match recipe:
-            case Computed(body, operands):
+            case ComputedConstant(body, operands):
                 missing = sorted(set(operands) - made)
                 _require(
                     not missing,

@@ -8,11 +8,11 @@ from dataclasses import replace
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.runtime.backends.launching import Launcher
-from eqsat_opt.runtime.plan.memory import Value, arrange
+from eqsat_opt.runtime.plan.memory import LiveValue, arrange
 from eqsat_opt.runtime.plan.order import happens_before
 from eqsat_opt.runtime.plan.plan import (
     Buffer,
-    Computed,
+    ComputedConstant,
     Plan,
     Recipe,
     Workspace,
@@ -32,7 +32,7 @@ def used_constants(
     needed = {*graph.outputs, *(name for task in tasks for name in task.reads)}
     for name in reversed(list(recipes)):
         recipe = recipes[name]
-        if name in needed and isinstance(recipe, Computed):
+        if name in needed and isinstance(recipe, ComputedConstant):
             needed.update(recipe.operands)
     return {name: recipe for name, recipe in recipes.items() if name in needed}
 
@@ -110,10 +110,10 @@ def with_memory(plan: Plan, launchers: Mapping[str, Launcher]) -> Plan:
     starts = {port.buffer for port in plan.inputs}
     ends = {plan.root_of(port.buffer).name for port in plan.outputs}
     values = [
-        Value(plan.buffer_of[name].span_bytes, tuple(used), name in starts, name in ends)
+        LiveValue(plan.buffer_of[name].span_bytes, tuple(used), name in starts, name in ends)
         for name, used in uses.items()
     ]
-    values += [Value(size, (number,)) for number, size in enumerate(sizes) if size]
+    values += [LiveValue(size, (number,)) for number, size in enumerate(sizes) if size]
     arena = arrange(values, order)
     offset_of = dict(zip(uses, arena.offsets, strict=False))
     spaces = iter(arena.offsets[len(uses) :])

@@ -18,14 +18,14 @@ from eqsat_opt.runtime.backends.generated.regions import regions
 from eqsat_opt.runtime.backends.record import BackendRecord
 from eqsat_opt.runtime.backends.registry import fallback, record_of
 
-__all__ = ["Unit", "find_units", "is_able", "is_in_session"]
+__all__ = ["FusionGroup", "find_units", "is_able", "is_in_session"]
 
 _LOOSE = frozenset({"pointwise", "movement"})
 """Kinds of operators that join any neighbours in a region, whatever kernels were chosen."""
 
 
 @dataclass(frozen=True)
-class Unit:
+class FusionGroup:
     """Nodes that are always launched together.
 
     Attributes:
@@ -55,7 +55,7 @@ class Unit:
         return not others and not is_in_session(self) and axes == tuple(sorted(axes or ()))
 
 
-def is_in_session(unit: Unit) -> bool:
+def is_in_session(unit: FusionGroup) -> bool:
     """Return whether a unit may share a session with neighbours of its backend."""
     return record_of(unit.backend).runs_models
 
@@ -69,7 +69,7 @@ def find_units(
     strided: Sequence[bool],
     together: Sequence[int | None] = (),
     constants: Container[str] = (),
-) -> list[Unit]:
+) -> list[FusionGroup]:
     """Return the units of a graph that some output needs, each after those that it reads.
 
     Args:
@@ -84,7 +84,7 @@ def find_units(
     """
     by_output = {node.output: i for i, node in enumerate(nodes)}
     in_region: set[int] = set()
-    units: list[tuple[int, Unit]] = []  # with the number of the last node
+    units: list[tuple[int, FusionGroup]] = []  # with the number of the last node
     fused = _fused(graph, nodes, backends, together)
     loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
     for record, allowed in _generators(nodes, loose):
@@ -92,7 +92,7 @@ def find_units(
             if record.is_on_gpu:
                 parts, outputs = _written_in_place(graph, nodes, parts, outputs, strided=strided)
             chosen = sorted(by_output[name] for name in {*parts, *views})
-            unit = Unit(
+            unit = FusionGroup(
                 tuple(nodes[i] for i in chosen),
                 outputs,
                 record.name,
@@ -103,14 +103,14 @@ def find_units(
                 continue
             in_region.update(by_output[name] for name in parts)
             units.append((chosen[-1], unit))
-    left: list[tuple[int, Unit]] = []
+    left: list[tuple[int, FusionGroup]] = []
     for i, node in enumerate(nodes):
         if i not in in_region:
             backend, algorithm, is_strided = backends[i], algorithms[i], strided[i]
             if i not in fused and not is_able(graph, node, backend, constants):
                 backend, algorithm = fallback(), "default"
                 is_strided = record_of(backend).takes_views
-            unit = Unit((node,), (node.output,), backend, algorithm, is_strided=is_strided)
+            unit = FusionGroup((node,), (node.output,), backend, algorithm, is_strided=is_strided)
             left.append((i, unit))
     if together:
         number_of = [
@@ -156,12 +156,12 @@ def _read_outside(
 
 def _joined(
     graph: Graph,
-    units: Sequence[tuple[int, Unit]],
+    units: Sequence[tuple[int, FusionGroup]],
     together: Sequence[int | None],
     nodes: Sequence[Node],
-) -> Iterator[tuple[int, Unit]]:
+) -> Iterator[tuple[int, FusionGroup]]:
     """Yield units of one node, merged where one number, backend and algorithm join them."""
-    groups: dict[object, list[tuple[int, Unit]]] = {}
+    groups: dict[object, list[tuple[int, FusionGroup]]] = {}
     for i, unit in units:
         number = together[i]
         groups.setdefault(("alone", i) if number is None else number, []).append((i, unit))
@@ -306,7 +306,7 @@ def is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -
     return bool(record.has_kernel(Kernel(operands, (step,), (len(operands),))))
 
 
-def _needed(units: Sequence[Unit], outputs: Sequence[str]) -> list[Unit]:
+def _needed(units: Sequence[FusionGroup], outputs: Sequence[str]) -> list[FusionGroup]:
     """Return the units that outputs need, in an order in which they can run."""
     producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
     above = [[producer[n] for n in unit.reads if n in producer] for unit in units]
@@ -316,7 +316,7 @@ def _needed(units: Sequence[Unit], outputs: Sequence[str]) -> list[Unit]:
         if (i := stack.pop()) not in needed:
             needed.add(i)
             stack += above[i]
-    done: dict[int, Unit] = {}
+    done: dict[int, FusionGroup] = {}
     for start in sorted(needed):
         stack = [start]
         while stack:

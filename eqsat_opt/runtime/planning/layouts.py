@@ -9,7 +9,7 @@ from math import prod
 from eqsat_opt.ir.graph.graph import Node
 from eqsat_opt.runtime.plan.plan import dense_strides
 
-__all__ = ["Dims", "Layout", "Places", "is_part", "part_layout", "reshaped_strides"]
+__all__ = ["Dims", "Layout", "NestedPlaces", "is_part", "part_layout", "reshaped_strides"]
 
 Dims = tuple[int, ...]
 
@@ -79,7 +79,7 @@ def part_layout(node: Node, whole: Layout, dims: Mapping[str, Dims]) -> Layout |
     return None if strides is None else Layout(whole.root, whole.offset, strides)
 
 
-class Places:
+class NestedPlaces:
     """Values placed inside others, built up step by step.
 
     Args:

@@ -23,7 +23,7 @@ from eqsat_opt.runtime.devices.profile import HOST_PROFILE, DeviceProfile, load_
 from eqsat_opt.runtime.plan.constants import Tensors, digest_of
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.plan import (
-    Computed,
+    ComputedConstant,
     Launch,
     Plan,
     Port,
@@ -35,7 +35,7 @@ from eqsat_opt.runtime.plan.plan import (
 from eqsat_opt.runtime.plan.streams import Schedule, schedule, stretches_of, with_events
 from eqsat_opt.runtime.planning.buffers import buffers_of, used_constants, with_memory
 from eqsat_opt.runtime.planning.channels import with_parts_at_ends
-from eqsat_opt.runtime.planning.fusion_groups import Unit, find_units
+from eqsat_opt.runtime.planning.fusion_groups import FusionGroup, find_units
 from eqsat_opt.runtime.planning.legalize import legalized
 from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.tasks import copy_of, edges_of, kernel_of, tasks_of, unit_us
@@ -331,13 +331,13 @@ def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[
     for node in graph.nodes:
         if all(name in recipes for name in node.inputs):
             body, reads = kernel_of(graph, (node,), (node.output,), recipes)
-            recipes[node.output] = Computed(body, reads)
+            recipes[node.output] = ComputedConstant(body, reads)
         else:
             nodes.append(node)
     return recipes, nodes, graph
 
 
-def _aligned(graph: Graph, units: Sequence[Unit]) -> dict[str, int]:
+def _aligned(graph: Graph, units: Sequence[FusionGroup]) -> dict[str, int]:
     """Return, by value, the number of elements of which its offset must be a multiple.
 
     Only values of backends that require an alignment are included. Offsets count from the beginning
@@ -352,13 +352,13 @@ def _aligned(graph: Graph, units: Sequence[Unit]) -> dict[str, int]:
     return found
 
 
-def _of_units(nodes: Sequence[Node], units: Sequence[Unit]) -> list[Node]:
+def _of_units(nodes: Sequence[Node], units: Sequence[FusionGroup]) -> list[Node]:
     """Return the nodes whose results are outputs of units, in their order."""
     outputs = {name for unit in units for name in unit.outputs}
     return [node for node in nodes if node.output in outputs]
 
 
-def _before(units: Sequence[Unit]) -> list[list[int]]:
+def _before(units: Sequence[FusionGroup]) -> list[list[int]]:
     """Return, by unit, the numbers of the units that it reads."""
     producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
     return [sorted({producer[n] for n in unit.reads if n in producer}) for unit in units]

@@ -12,7 +12,7 @@ from eqsat_opt.ir.graph.handles import Expression, Splat
 from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.plan.constants import Tensors, Weights
-from eqsat_opt.runtime.plan.plan import Computed, Literal, Recipe, Stored
+from eqsat_opt.runtime.plan.plan import ComputedConstant, Literal, Recipe, Stored
 
 __all__ = ["Recipes"]
 
@@ -70,7 +70,7 @@ class Recipes:
         digest, of = self._tensors.digest_of_constant(constant), self._tensors.digest
         return next((Stored(one, digest) for one in names if of(one) == digest), None)
 
-    def _computed(self, constant: Constant) -> Computed | None:
+    def _computed(self, constant: Constant) -> ComputedConstant | None:
         source = constant.source
         if not isinstance(source, Expression):
             return None
@@ -83,7 +83,7 @@ class Recipes:
         if body.types[count] != constant.type:
             return None
         try:
-            return Computed(body, tuple(map(self._operand, source.operands)))
+            return ComputedConstant(body, tuple(map(self._operand, source.operands)))
         except PlanError:
             return None
 

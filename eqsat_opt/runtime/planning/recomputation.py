@@ -18,7 +18,7 @@ from eqsat_opt.ir.ops import get_op, is_known
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.types import require_static
 
-__all__ = ["Choice", "Front", "recomputation_front", "with_recomputation"]
+__all__ = ["Recomputation", "RecomputationFront", "recomputation_front", "with_recomputation"]
 
 _EXACT = 10
 """Candidates up to which every choice of them is tried."""
@@ -39,7 +39,7 @@ _BALANCE = 10
 
 
 @dataclass(frozen=True)
-class Choice:
+class Recomputation:
     """Values to compute twice.
 
     Attributes:
@@ -61,7 +61,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Front:
+class RecomputationFront:
     """Choices of which each takes noticeably less memory than those with less additional work.
 
     Attributes:
@@ -71,7 +71,7 @@ class Front:
         is_exact: whether every choice of candidates was tried.
     """
 
-    choices: tuple[Choice, ...]
+    choices: tuple[Recomputation, ...]
     lower_bound_bytes: int
     candidates: int
     is_exact: bool
@@ -91,7 +91,7 @@ class Front:
         ]
         return "\n".join(lines)
 
-    def within(self, limit_bytes: float) -> Iterator[Choice]:
+    def within(self, limit_bytes: float) -> Iterator[Recomputation]:
         """Yield the choices within a limit, those of least additional work first."""
         return (one for one in self.choices if one.peak_bytes <= limit_bytes)
 
@@ -174,7 +174,7 @@ class _Sequence:
         """Return the bytes of a value or of its repetition; constants are no part of the arena."""
         return self._sizes.get(name.removesuffix(_AGAIN), self._sizes.get(name, 0))
 
-    def choice(self, chosen: frozenset[str]) -> tuple[Choice, int]:
+    def choice(self, chosen: frozenset[str]) -> tuple[Recomputation, int]:
         """Return a choice with its peak and additional work, and the place of the peak."""
         nodes = list(self.nodes(chosen))
         last: dict[str, int] = dict.fromkeys(self.graph.inputs, -1)
@@ -196,7 +196,7 @@ class _Sequence:
                 flops += self._flops(node)
             else:
                 original += 1
-        return Choice(chosen, peak, traffic, flops), where
+        return Recomputation(chosen, peak, traffic, flops), where
 
     def _flops(self, node: Node) -> int:
         types = self.graph.types
@@ -223,7 +223,7 @@ class _Sequence:
         return max(place for place in self._uses[name] if place < begin)
 
 
-def recomputation_front(graph: Graph) -> Front:
+def recomputation_front(graph: Graph) -> RecomputationFront:
     """Return the choices between memory and additional work for a graph of literal sizes.
 
     Every choice is tried for few candidates. For many, each round drops one more value that is live
@@ -233,11 +233,11 @@ def recomputation_front(graph: Graph) -> Front:
     names = list(sequence.candidates)
     is_exact = len(names) <= _EXACT
     found = list(_all(sequence, names) if is_exact else _greedy(sequence))
-    front: list[Choice] = []
+    front: list[Recomputation] = []
     for one in sorted(found, key=lambda one: (one.work, one.peak_bytes, len(one.values))):
         if not front or one.peak_bytes < _LESS * front[-1].peak_bytes:
             front.append(one)
-    return Front(tuple(front), sequence.lower_bound_bytes(), len(names), is_exact)
+    return RecomputationFront(tuple(front), sequence.lower_bound_bytes(), len(names), is_exact)
 
 
 def _in_better_order(graph: Graph) -> Graph:
@@ -283,13 +283,13 @@ def _freeing_early(graph: Graph) -> Iterator[Node]:
                 ready.append(reader)
 
 
-def _all(sequence: _Sequence, names: list[str]) -> Iterator[Choice]:
+def _all(sequence: _Sequence, names: list[str]) -> Iterator[Recomputation]:
     for count in range(len(names) + 1):
         for chosen in itertools.combinations(names, count):
             yield sequence.choice(frozenset(chosen))[0]
 
 
-def _greedy(sequence: _Sequence) -> Iterator[Choice]:
+def _greedy(sequence: _Sequence) -> Iterator[Recomputation]:
     present, place = sequence.choice(frozenset())
     yield present
     for _ in range(_ROUNDS):
@@ -301,7 +301,7 @@ def _greedy(sequence: _Sequence) -> Iterator[Choice]:
         if not tried:
             return
 
-        def worth(pair: tuple[Choice, int], before: Choice = present) -> float:
+        def worth(pair: tuple[Recomputation, int], before: Recomputation = present) -> float:
             one = pair[0]
             saved = before.peak_bytes - one.peak_bytes
             return saved / max(one.work - before.work, 1.0)
@@ -311,7 +311,7 @@ def _greedy(sequence: _Sequence) -> Iterator[Choice]:
         present, place = max(tried, key=worth)
 
 
-def with_recomputation(graph: Graph, choice: Choice) -> Graph:
+def with_recomputation(graph: Graph, choice: Recomputation) -> Graph:
     """Return an equal graph, in the order in which it is to run, that computes values twice."""
     sequence = _Sequence(_in_better_order(graph))
     nodes = tuple(node for node, _ in sequence.nodes(choice.values))

@@ -11,7 +11,7 @@ from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.runtime.backends.registry import fallback, record_of
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.runtime.plan.plan import Recipe
-from eqsat_opt.runtime.planning.fusion_groups import Unit, is_in_session
+from eqsat_opt.runtime.planning.fusion_groups import FusionGroup, is_in_session
 from eqsat_opt.runtime.planning.partitions import segments
 from eqsat_opt.runtime.planning.views import Views
 
@@ -59,7 +59,7 @@ def kernel_of(
 
 def unit_us(
     graph: Graph,
-    unit: Unit,
+    unit: FusionGroup,
     views: Views,
     recipes: Mapping[str, Recipe],
     profile: DeviceProfile,
@@ -73,7 +73,7 @@ def unit_us(
 
 def tasks_of(
     graph: Graph,
-    units: Sequence[Unit],
+    units: Sequence[FusionGroup],
     views: Views,
     recipes: Mapping[str, Recipe],
     *,
@@ -136,7 +136,7 @@ def copy_of(graph: Graph, name: str, recipes: Mapping[str, Recipe]) -> Kernel:
     return Kernel((Operand(graph.static_type(name), name in recipes),), (), (0,))
 
 
-def _copier(unit: Unit) -> str:
+def _copier(unit: FusionGroup) -> str:
     """Return the backend that copies an operand into a Concat."""
     return unit.backend if record_of(unit.backend).copies else fallback()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from eqsat_opt.ir.graph.graph import Node
-from eqsat_opt.runtime.planning.layouts import Dims, Layout, Places, is_part, part_layout
+from eqsat_opt.runtime.planning.layouts import Dims, Layout, NestedPlaces, is_part, part_layout
 
 __all__ = ["Views", "find_views"]
 
@@ -66,7 +66,7 @@ def find_views(
         is_cheaper: returns whether copying some operands of a Concat, given by their numbers, is
             cheaper than computing the whole Concat.
     """
-    places = Places(nodes, dims, movable, strides=strides, packed=packed, aligned=aligned)
+    places = NestedPlaces(nodes, dims, movable, strides=strides, packed=packed, aligned=aligned)
     joined: dict[str, list[int]] = {}  # by Concat that is a view, the operands that are copied
     for node in reversed(nodes):
         if node.op != "Concat" or node.output not in movable or 0 in dims[node.output]:
@@ -100,7 +100,7 @@ def find_views(
     return Views(frozenset(views), layouts, copies, unions)
 
 
-def _placed(concat: Node, places: Places) -> list[int]:
+def _placed(concat: Node, places: NestedPlaces) -> list[int]:
     """Place the operands of a Concat in it; return the numbers of those that must be copied.
 
     Operands that can be written into the Concat directly come first, because they determine whether

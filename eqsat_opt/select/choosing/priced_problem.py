@@ -17,7 +17,7 @@ from eqsat_opt.extract.problem import FloatArray
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.select.choosing.forms import Conversion, Value, Way, form_classes, settled_forms
 
-__all__ = ["AS_MADE", "Node", "PricedProblem", "formed_problem", "problem_of", "translated"]
+__all__ = ["AS_MADE", "PricedProblem", "ProblemNode", "formed_problem", "problem_of", "translated"]
 
 AS_MADE = -1
 """Entry of `PricedProblem.index` for a value that is read in the form in which it was made."""
@@ -90,7 +90,7 @@ def translated(choice: Choice, before: PricedProblem, after: PricedProblem) -> C
     return {cls: result[cls] for cls in needed}
 
 
-class Node(NamedTuple):
+class ProblemNode(NamedTuple):
     """An e-node of the problem.
 
     Attributes:
@@ -109,7 +109,7 @@ class Node(NamedTuple):
 
 
 def problem_of(
-    nodes: Sequence[Node],
+    nodes: Sequence[ProblemNode],
     n_classes: int,
     roots: Iterable[int],
     *,
@@ -202,15 +202,15 @@ def formed_problem(
         for way in kept[i]:
             reads = [read[value] for value in way.reads]
             own = _rows_of(way, rows)
-            nodes.append(Node(i, made[cls, way.writes], reads, own, picks=way.offers))
+            nodes.append(ProblemNode(i, made[cls, way.writes], reads, own, picks=way.offers))
     free = np.zeros(len(metrics))
     nodes += [
-        Node(AS_MADE, number, [made[value]], [free])
+        ProblemNode(AS_MADE, number, [made[value]], [free])
         for value, number in read.items()
         if value in made and made[value] != number
     ]
     nodes += [
-        Node(AS_MADE - 1 - number, read[one.cls, one.read], [made[one.cls, one.made]], rows)
+        ProblemNode(AS_MADE - 1 - number, read[one.cls, one.read], [made[one.cls, one.made]], rows)
         for number, one, rows in possible
     ]
     return problem_of(

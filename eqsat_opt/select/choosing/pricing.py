@@ -23,7 +23,12 @@ from eqsat_opt.ir.values.forms import PLAIN, Form
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.backends.protocol import Backend, Implementation, Offer
 from eqsat_opt.select.choosing.forms import Conversion, Way, ways_of
-from eqsat_opt.select.choosing.priced_problem import Node, PricedProblem, formed_problem, problem_of
+from eqsat_opt.select.choosing.priced_problem import (
+    PricedProblem,
+    ProblemNode,
+    formed_problem,
+    problem_of,
+)
 from eqsat_opt.select.tiling.candidates import JOINT, Candidate, Candidates
 
 __all__ = ["Implementations", "PricedCandidates", "conversion_kernel", "is_unpriced"]
@@ -278,7 +283,7 @@ class PricedCandidates:
 
     def _without_forms(self, table: _Table, index: Sequence[int]) -> PricedProblem:
         nodes = [
-            Node(i, item.cls, item.reads, table.rows(i))
+            ProblemNode(i, item.cls, item.reads, table.rows(i))
             for i, item in ((i, self.candidates.items[i]) for i in index)
         ]
         return problem_of(nodes, self.candidates.n_classes, self.roots, metrics=table.names)

@@ -44,8 +44,8 @@ from eqsat_opt.select.tiling.candidates import Selected
 __all__ = [
     "AS_CHOSEN",
     "SESSION",
-    "Draft",
     "Placement",
+    "PlanDraft",
     "drafts",
     "in_parallel",
     "placements",
@@ -74,7 +74,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Draft:
+class PlanDraft:
     """A plan that may be chosen.
 
     Attributes:
@@ -161,7 +161,7 @@ def drafts(
     sizes: Mapping[str, int],
     threads: int = 1,
     target: str = HOST,
-) -> Iterator[Draft]:
+) -> Iterator[PlanDraft]:
     """Yield all distinct plans of some graphs.
 
     Args:
@@ -193,7 +193,7 @@ def drafts(
             plan = in_parallel(made, threads) if is_mixed else made
             if plan is not None and plan not in seen:
                 seen.append(plan)
-                yield Draft(name, placement.name, plan)
+                yield PlanDraft(name, placement.name, plan)
 
 
 def _all_placements(graph: Graph, backends: Collection[str], threads: int) -> Iterator[Placement]:
@@ -242,7 +242,7 @@ def planned_for(
     sizes: Mapping[str, int],
     streams: int = 1,
     precision: Precision = Precision.STRICT,
-) -> Iterator[Draft]:
+) -> Iterator[PlanDraft]:
     """Yield plans for a device that is not present, each with the kernels that were chosen for it.
 
     Args:
@@ -273,7 +273,7 @@ def planned_for(
         while is_gpu and (refused := _refused(plan)):
             chosen = _without(chosen, refused)
             plan = lower(chosen)
-        yield Draft(name, AS_CHOSEN, _on_views(plan) if is_gpu else plan)
+        yield PlanDraft(name, AS_CHOSEN, _on_views(plan) if is_gpu else plan)
 
 
 def _on_views(plan: Plan) -> Plan:
@@ -356,7 +356,7 @@ def _without(one: Assigned, refused: Collection[str]) -> Assigned:
 
 def planned_here(
     graphs: Mapping[str, PlacedGraph], tensors: Tensors, *, sizes: Mapping[str, int]
-) -> Iterator[Draft]:
+) -> Iterator[PlanDraft]:
     """Yield plans for this machine, each with the kernels that were chosen for it in one problem.
 
     Args:
@@ -370,7 +370,7 @@ def planned_here(
     """
     for name, graph in graphs.items():
         chosen = assigned(graph, _session, _here)
-        yield Draft(name, AS_CHOSEN, _as_chosen(chosen, tensors, sizes))
+        yield PlanDraft(name, AS_CHOSEN, _as_chosen(chosen, tensors, sizes))
 
 
 def _elsewhere(run: Selected) -> tuple[str, str]:

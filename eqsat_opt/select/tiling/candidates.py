@@ -16,7 +16,7 @@ from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.values.forms import PLAIN, Form
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
-from eqsat_opt.select.tiling.classes import Classes
+from eqsat_opt.select.tiling.classes import NodeClasses
 
 __all__ = [
     "CONSTANT",
@@ -125,7 +125,7 @@ class Candidates:
         return tuple(kernel_of(self.eclasses, item) for item in self.items)
 
 
-def kernel_of(eclasses: Classes, item: Candidate) -> Kernel | None:
+def kernel_of(eclasses: NodeClasses, item: Candidate) -> Kernel | None:
     """Return the kernel of a candidate; ``None`` if it runs nothing that is priced."""
     if not item.steps:
         return None

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from eqsat_opt.ir.graph.graph import Attrs
 from eqsat_opt.ir.values.types import ValueType
 
-__all__ = ["Classes"]
+__all__ = ["NodeClasses"]
 
 _Item = TypeVar("_Item", covariant=True)
 
@@ -19,7 +19,7 @@ class _By(Protocol[_Item]):
     def __getitem__(self, number: int, /) -> _Item: ...
 
 
-class Classes(Protocol):
+class NodeClasses(Protocol):
     """Classes of e-nodes, by number; in a graph every class has one."""
 
     @property

@@ -15,7 +15,7 @@ from eqsat_opt.ir.graph.kernel import Step
 from eqsat_opt.ir.graph.outputs import Application, application
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.select.tiling.candidates import OUTPUTS, SLICES, Candidate, OperandRef
-from eqsat_opt.select.tiling.classes import Classes
+from eqsat_opt.select.tiling.classes import NodeClasses
 
 __all__ = [
     "applications",
@@ -34,7 +34,7 @@ _ROOM, _ROOM_PER_NODE = 4_096, 4
 
 
 def flat_operands(
-    eclasses: Classes, node: int, depth: int = 0
+    eclasses: NodeClasses, node: int, depth: int = 0
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Yield flat forms of a nested concatenation, as operand classes and nodes; deepest first."""
     left, right = eclasses.children(node)
@@ -53,7 +53,7 @@ def flat_operands(
 
 
 def concatenation(
-    eclasses: Classes, node: int, operands: tuple[int, ...], nodes: tuple[int, ...]
+    eclasses: NodeClasses, node: int, operands: tuple[int, ...], nodes: tuple[int, ...]
 ) -> Candidate:
     """Return the concatenation of operands that covers nodes."""
     refs = {cls: i for i, cls in enumerate(dict.fromkeys(operands))}
@@ -122,7 +122,7 @@ def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]
     return [list(cover) for cover in covers]
 
 
-def neighbours(eclasses: Classes, nodes: Iterable[int]) -> Iterator[list[int]]:
+def neighbours(eclasses: NodeClasses, nodes: Iterable[int]) -> Iterator[list[int]]:
     """Yield groups of the given Slices that split one tensor completely."""
     by_source: dict[tuple[int, int], dict[tuple[int, int], int]] = defaultdict(dict)
     for node in nodes:
@@ -141,7 +141,7 @@ def _slices(eclasses: EClasses) -> Iterator[int]:
             yield node
 
 
-def applications(eclasses: Classes, nodes: Iterable[int]) -> Iterator[list[int]]:
+def applications(eclasses: NodeClasses, nodes: Iterable[int]) -> Iterator[list[int]]:
     """Yield groups of outputs of one application of an operator, at least two each."""
     found: dict[Application, list[int]] = defaultdict(list)
     for node in nodes:
@@ -165,7 +165,7 @@ def joint_kernels(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
 
 
 def joint_kernel(
-    eclasses: Classes, nodes: Sequence[int], pseudo: int = -1, kind: str = SLICES
+    eclasses: NodeClasses, nodes: Sequence[int], pseudo: int = -1, kind: str = SLICES
 ) -> Candidate:
     """Return one kernel with the results of several nodes on the same operands."""
     refs = {cls: i for i, cls in enumerate(dict.fromkeys(eclasses.children(nodes[0])))}

@@ -12,16 +12,16 @@ from eqsat_opt.rules.bindings import holds
 from eqsat_opt.rules.patterns import Binding, Enode, in_any_order, is_a, match, names_in, settled
 from eqsat_opt.rules.term import MAP, Condition
 from eqsat_opt.runtime.backends.protocol import KernelPattern
-from eqsat_opt.select.tiling.classes import Classes
+from eqsat_opt.select.tiling.classes import NodeClasses
 
-__all__ = ["Match", "Tiled", "match_at"]
+__all__ = ["PatternMatch", "Tiled", "match_at"]
 
 _CHOICES = 256
 """Greatest number of choices between e-nodes in a match: large classes multiply them."""
 
 
 @dataclass(frozen=True)
-class Match:
+class PatternMatch:
     """An occurrence of a pattern: the covered e-node of each inner class.
 
     All other classes that the covered e-nodes read are operands.
@@ -34,7 +34,7 @@ class Match:
 class Tiled:
     """The classes of an e-graph as values that patterns match, with operands in any order."""
 
-    def __init__(self, eclasses: Classes) -> None:
+    def __init__(self, eclasses: NodeClasses) -> None:
         self.eclasses = eclasses
         self._enodes: dict[int, dict[str, list[Enode[int]]]] = {}
         self._admitted: dict[Any, bool] = {}
@@ -76,7 +76,7 @@ class Tiled:
         return self._admitted[key]
 
 
-def match_at(tiled: Tiled, pattern: KernelPattern, cls: int, node: int) -> Iterator[Match]:
+def match_at(tiled: Tiled, pattern: KernelPattern, cls: int, node: int) -> Iterator[PatternMatch]:
     """Yield distinct matches of ``pattern`` rooted at an e-node; inner values are no operands."""
     seen: set[tuple[tuple[int, int], ...]] = set()
     for binding in match(pattern.pattern, tiled, cls, at=node, most=_CHOICES):
@@ -86,4 +86,4 @@ def match_at(tiled: Tiled, pattern: KernelPattern, cls: int, node: int) -> Itera
         key = tuple(sorted(covered.items()))
         if key not in seen and tiled.admits(pattern.when, binding):
             seen.add(key)
-            yield Match(cls, covered)
+            yield PatternMatch(cls, covered)

@@ -18,9 +18,9 @@ from eqsat_opt.rules.patterns import operators_of
 from eqsat_opt.runtime.backends.protocol import Backend, KernelPattern
 from eqsat_opt.select.tiling.candidates import Candidate, Candidates, OperandRef
 from eqsat_opt.select.tiling.carried_forms import amid, classes_in
-from eqsat_opt.select.tiling.classes import Classes
+from eqsat_opt.select.tiling.classes import NodeClasses
 from eqsat_opt.select.tiling.concatenations import concatenations, joint_kernels
-from eqsat_opt.select.tiling.matching import Match, Tiled, match_at
+from eqsat_opt.select.tiling.matching import PatternMatch, Tiled, match_at
 
 __all__ = ["Patterns", "candidate_of", "kernels_at", "patterns_of", "tile"]
 
@@ -32,7 +32,7 @@ _BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("m
 class _Body:
     """Builder of one candidate, which collects its steps."""
 
-    eclasses: Classes
+    eclasses: NodeClasses
     covered: dict[int, int]
     operands: list[OperandRef] = field(default_factory=list)
     pending: list[tuple[str, tuple[object, ...], list[tuple[bool, int]]]] = field(
@@ -79,7 +79,7 @@ class _Body:
         )
 
 
-def _stripped(eclasses: Classes, cls: int, node: int) -> tuple[int, ...] | None:
+def _stripped(eclasses: NodeClasses, cls: int, node: int) -> tuple[int, ...] | None:
     """Return the shape of a broadcast constant without leading axes of size 1, as in models.
 
     The result is ``None`` if it keeps its shape: the rank of the result may be that of the
@@ -97,7 +97,7 @@ def _stripped(eclasses: Classes, cls: int, node: int) -> tuple[int, ...] | None:
     return shape[start:] if start else None
 
 
-def _rank(eclasses: Classes, cls: int) -> int:
+def _rank(eclasses: NodeClasses, cls: int) -> int:
     type_ = eclasses.types[cls]
     return type_.rank if isinstance(type_, TensorType) else -1
 
@@ -128,7 +128,7 @@ def _absorb_bias(body: _Body) -> None:
         refs[:] = [(is_step, max(i - 1, 0)) if is_step else (is_step, i) for is_step, i in refs]
 
 
-def candidate_of(eclasses: Classes, kind: str, match: Match) -> Candidate:
+def candidate_of(eclasses: NodeClasses, kind: str, match: PatternMatch) -> Candidate:
     """Return the kernel that computes the e-nodes of a match."""
     body = _Body(eclasses, match.covered)
     body.emit(match.root)
@@ -147,14 +147,14 @@ def candidate_of(eclasses: Classes, kind: str, match: Match) -> Candidate:
     )
 
 
-def _single(eclasses: Classes, node: int) -> Candidate:
+def _single(eclasses: NodeClasses, node: int) -> Candidate:
     cls, op = int(eclasses.class_of[node]), eclasses.op[node]
     children = tuple(dict.fromkeys(eclasses.children(node)))
     if op == LEAF:
         return Candidate(cls, "leaf", (node,), ())
     if op in (OPAQUE, OUT):
         return Candidate(cls, "opaque" if op == OPAQUE else "out", (node,), children)
-    return candidate_of(eclasses, "op", Match(cls, {cls: node}))
+    return candidate_of(eclasses, "op", PatternMatch(cls, {cls: node}))
 
 
 Patterns = Mapping[str, Sequence[tuple[str, KernelPattern]]]

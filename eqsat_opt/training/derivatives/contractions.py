@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eqsat_opt.ir.values.dims import Dim, dim_product
-from eqsat_opt.training.derivatives.table import Application, defines, derives, no_derivative
-from eqsat_opt.training.tape import Value
+from eqsat_opt.training.derivatives.table import TapeApplication, defines, derives, no_derivative
+from eqsat_opt.training.tape import TapeValue
 
 __all__ = ["conv_data_gradient", "conv_weight_gradient"]
 
@@ -18,7 +18,7 @@ is a product of matrices: with fewer, runtimes take longer to make the columns t
 
 
 @derives("MatMul")
-def _matmul(one: Application) -> Sequence[Value | None]:
+def _matmul(one: TapeApplication) -> Sequence[TapeValue | None]:
     """Return gradient bᵀ and aᵀ gradient, summed over what broadcasts.
 
     The gradient of a matrix by which a batch is multiplied is one product over all its rows.
@@ -29,7 +29,7 @@ def _matmul(one: Application) -> Sequence[Value | None]:
     batch = one.result.shape[: one.result.rank - (a.rank > 1) - (b.rank > 1)]
     rows, columns = left.shape[-2], right.shape[-1]
     gradient = one.gradient.reshape(*batch, rows, columns)
-    results: list[Value | None] = [None, None]
+    results: list[TapeValue | None] = [None, None]
     if 0 in one.wanted:
         results[0] = (gradient @ right.turned()).summed_to(left.shape).reshape(*a.shape)
     if 1 in one.wanted:
@@ -42,7 +42,7 @@ def _matmul(one: Application) -> Sequence[Value | None]:
 
 
 @defines("Attention")
-def attention(operands: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+def attention(operands: Sequence[TapeValue], attrs: Mapping[str, Any]) -> TapeValue:
     """Return softmax(scale q kᵀ + mask) v; heads of q share those of k and v."""
     q, k, v, *mask = operands
     heads, groups = q.shape[1], k.shape[1]
@@ -82,7 +82,7 @@ def _spans(
     return found
 
 
-def _spans_of(one: Application, kernel: Sequence[Dim]) -> _Spans:
+def _spans_of(one: TapeApplication, kernel: Sequence[Dim]) -> _Spans:
     found = _spans(one.operand.shape[2:], one.result.shape[2:], kernel, one.attrs)
     if found is None:
         raise no_derivative(one.node, "strides over an open size; fix it with --fix-shape")
@@ -90,8 +90,8 @@ def _spans_of(one: Application, kernel: Sequence[Dim]) -> _Spans:
 
 
 def conv_data_gradient(
-    gradient: Value, weight: Value, spans: _Spans, attrs: Mapping[str, Any]
-) -> Value:
+    gradient: TapeValue, weight: TapeValue, spans: _Spans, attrs: Mapping[str, Any]
+) -> TapeValue:
     """Return the gradient of the data of a convolution, a transposed convolution."""
     return gradient.apply(
         "ConvTranspose",
@@ -105,8 +105,12 @@ def conv_data_gradient(
 
 
 def conv_weight_gradient(
-    x: Value, gradient: Value, spans: _Spans, weight: tuple[Dim, ...], attrs: Mapping[str, Any]
-) -> Value:
+    x: TapeValue,
+    gradient: TapeValue,
+    spans: _Spans,
+    weight: tuple[Dim, ...],
+    attrs: Mapping[str, Any],
+) -> TapeValue:
     """Return the gradient of the weight of a convolution: a product over samples and positions.
 
     It is one of matrices where that pays: without groups and strides, from :data:`_COLUMNS` columns
@@ -153,12 +157,12 @@ def _is_least(columns: Dim) -> bool:
 
 
 def _weight_product(
-    x: Value,
-    gradient: Value,
+    x: TapeValue,
+    gradient: TapeValue,
     spans: _Spans,
     weight: tuple[Dim, ...],
     dilations: Sequence[int],
-) -> Value:
+) -> TapeValue:
     kernel = [size for size in weight[2:] if isinstance(size, int)]
     widths = (*(before for before, _, _ in spans), *(after for _, after, _ in spans))
     if any(widths):
@@ -181,7 +185,7 @@ def _weight_product(
     return product.transpose(0, product.rank - 1, *range(1, product.rank - 1))
 
 
-def _window(x: Value, axis: int, begin: int, count: Dim) -> Value:
+def _window(x: TapeValue, axis: int, begin: int, count: Dim) -> TapeValue:
     if x.shape[axis] == count:
         return x
     end = begin + count
@@ -191,10 +195,10 @@ def _window(x: Value, axis: int, begin: int, count: Dim) -> Value:
 
 
 @derives("Conv")
-def _conv(one: Application) -> Sequence[Value | None]:
+def _conv(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, weight, *bias = one.operands
     spans, attrs = _spans_of(one, weight.shape[2:]), one.attrs
-    results: list[Value | None] = [None] * len(one.operands)
+    results: list[TapeValue | None] = [None] * len(one.operands)
     if 0 in one.wanted:
         results[0] = conv_data_gradient(one.gradient, weight, spans, attrs)
     if 1 in one.wanted:
@@ -207,14 +211,14 @@ def _conv(one: Application) -> Sequence[Value | None]:
 
 
 @derives("ConvTranspose")
-def _deconv(one: Application) -> Sequence[Value | None]:
+def _deconv(one: TapeApplication) -> Sequence[TapeValue | None]:
     """Return gradients as those of the convolution whose data gradient this operator is."""
     x, weight, *bias = one.operands
     attrs = {name: one.attrs[name] for name in ("strides", "pads", "dilations", "group")}
     spans = _spans(one.result.shape[2:], x.shape[2:], weight.shape[2:], attrs)
     if spans is None:
         raise no_derivative(one.node, "strides over an open size; fix it with --fix-shape")
-    results: list[Value | None] = [None] * len(one.operands)
+    results: list[TapeValue | None] = [None] * len(one.operands)
     if 0 in one.wanted:
         results[0] = _read_windows(one.gradient, weight, spans, attrs)
     if 1 in one.wanted:
@@ -226,7 +230,9 @@ def _deconv(one: Application) -> Sequence[Value | None]:
     return results
 
 
-def _read_windows(gradient: Value, weight: Value, spans: _Spans, attrs: Mapping[str, Any]) -> Value:
+def _read_windows(
+    gradient: TapeValue, weight: TapeValue, spans: _Spans, attrs: Mapping[str, Any]
+) -> TapeValue:
     pads = (*(before for before, _, _ in spans), *(after for _, after, _ in spans))
     for axis, (_, _, unread) in enumerate(spans, start=2):
         size = gradient.shape[axis]

@@ -9,7 +9,7 @@ from typing import Any
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.training.derivatives.table import defines
-from eqsat_opt.training.tape import Value
+from eqsat_opt.training.tape import TapeValue
 
 __all__: list[str] = []
 
@@ -21,9 +21,9 @@ _BIAS, _LENGTHS, _STATE, _CELL, _PEEPHOLES = 3, 4, 5, 6, 7
 class _Run:
     """The results of one direction: states in the order of the data, the last state and cell."""
 
-    states: tuple[Value, ...]
-    last: Value
-    cell: Value
+    states: tuple[TapeValue, ...]
+    last: TapeValue
+    cell: TapeValue
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class _Cell:
         attrs: the attributes of the layer.
     """
 
-    recurrent: Value
-    own_bias: Value | None
-    peepholes: Value | None
+    recurrent: TapeValue
+    own_bias: TapeValue | None
+    peepholes: TapeValue | None
     attrs: Mapping[str, Any]
 
-    def product(self, state: Value, lo: int = 0, hi: int | None = None) -> Value:
+    def product(self, state: TapeValue, lo: int = 0, hi: int | None = None) -> TapeValue:
         """Return the recurrent product with its bias, or columns of it."""
         weights, bias = self.recurrent, self.own_bias
         if hi is not None:
@@ -52,17 +52,19 @@ class _Cell:
         return result if bias is None else result + bias
 
 
-def _columns(x: Value, number: int, size: int) -> Value:
+def _columns(x: TapeValue, number: int, size: int) -> TapeValue:
     return x.apply("Slice", axis=x.rank - 1, lo=number * size, hi=(number + 1) * size)
 
 
-def _size(value: Value) -> int:
+def _size(value: TapeValue) -> int:
     size = value.shape[-1]
     assert isinstance(size, int)
     return size
 
 
-def _lstm(x: Value, state: Value, cell: Value, layer: _Cell) -> tuple[Value, Value]:
+def _lstm(
+    x: TapeValue, state: TapeValue, cell: TapeValue, layer: _Cell
+) -> tuple[TapeValue, TapeValue]:
     size = _size(state)
     added = x + layer.product(state)
     inner, out, forget, new = (_columns(added, number, size) for number in range(4))
@@ -76,7 +78,9 @@ def _lstm(x: Value, state: Value, cell: Value, layer: _Cell) -> tuple[Value, Val
     return out.apply("Sigmoid") * cell.apply("Tanh"), cell
 
 
-def _gru(x: Value, state: Value, cell: Value, layer: _Cell) -> tuple[Value, Value]:
+def _gru(
+    x: TapeValue, state: TapeValue, cell: TapeValue, layer: _Cell
+) -> tuple[TapeValue, TapeValue]:
     size = _size(state)
     both = x.apply("Slice", axis=x.rank - 1, lo=0, hi=2 * size)
     gates = (both + layer.product(state, 0, 2 * size)).apply("Sigmoid")
@@ -89,20 +93,26 @@ def _gru(x: Value, state: Value, cell: Value, layer: _Cell) -> tuple[Value, Valu
     return (1.0 - update) * new + update * state, cell
 
 
-def _rnn(x: Value, state: Value, cell: Value, layer: _Cell) -> tuple[Value, Value]:
+def _rnn(
+    x: TapeValue, state: TapeValue, cell: TapeValue, layer: _Cell
+) -> tuple[TapeValue, TapeValue]:
     return (x + layer.product(state)).apply(layer.attrs["activation"]), cell
 
 
 _STEPS = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
 
 
-def _direction(one: Value, number: int) -> Value:
+def _direction(one: TapeValue, number: int) -> TapeValue:
     """Return the part of a parameter that belongs to a direction, without the axis of these."""
     return one.apply("Slice", axis=0, lo=number, hi=number + 1).reshape(*one.shape[1:])
 
 
 def _run(
-    kind: str, given: Mapping[int, Value], number: int, is_reverse: bool, attrs: Mapping[str, Any]
+    kind: str,
+    given: Mapping[int, TapeValue],
+    number: int,
+    is_reverse: bool,
+    attrs: Mapping[str, Any],
 ) -> _Run:
     x = given[0]
     steps, samples, features = x.shape
@@ -125,7 +135,7 @@ def _run(
     if bias is not None:
         products = products + bias.apply("Slice", axis=0, lo=0, hi=rows)
     products = products.reshape(steps, samples, rows)
-    states: list[Value] = []
+    states: list[TapeValue] = []
     for place in range(steps - 1, -1, -1) if is_reverse else range(steps):
         row = products.apply("Slice", axis=0, lo=place, hi=place + 1).reshape(samples, rows)
         state, cell = _STEPS[kind](row, state, cell, layer)
@@ -133,7 +143,7 @@ def _run(
     return _Run(tuple(states[::-1] if is_reverse else states), state, cell)
 
 
-def _layer(kind: str, operands: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+def _layer(kind: str, operands: Sequence[TapeValue], attrs: Mapping[str, Any]) -> TapeValue:
     given = dict(zip(attrs["given"], operands, strict=True))
     if _LENGTHS in given or not isinstance(given[0].shape[0], int):
         why = "lengths of sequences" if _LENGTHS in given else "an open number of steps"
@@ -160,7 +170,7 @@ def _layer(kind: str, operands: Sequence[Value], attrs: Mapping[str, Any]) -> Va
 
 def _defined(kind: str) -> None:
     @defines(kind)
-    def definition(operands: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+    def definition(operands: Sequence[TapeValue], attrs: Mapping[str, Any]) -> TapeValue:
         return _layer(kind, operands, attrs)
 
 

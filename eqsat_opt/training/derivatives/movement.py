@@ -11,31 +11,31 @@ from eqsat_opt.ir.graph.evaluation import evaluate_operator
 from eqsat_opt.ir.graph.graph import attributes
 from eqsat_opt.ir.values.dims import SymDim
 from eqsat_opt.ir.values.types import StaticType, TensorType
-from eqsat_opt.training.derivatives.table import Application, derives, no_derivative
-from eqsat_opt.training.tape import Value
+from eqsat_opt.training.derivatives.table import TapeApplication, derives, no_derivative
+from eqsat_opt.training.tape import TapeValue
 
 __all__: list[str] = []
 
 
 @derives("Transpose")
-def _transpose(one: Application) -> Sequence[Value | None]:
+def _transpose(one: TapeApplication) -> Sequence[TapeValue | None]:
     return [one.gradient.transpose(*np.argsort(one.attrs["perm"]).tolist())]
 
 
 @derives("Reshape")
-def _reshape(one: Application) -> Sequence[Value | None]:
+def _reshape(one: TapeApplication) -> Sequence[TapeValue | None]:
     return [one.gradient.reshape(*one.operand.shape)]
 
 
 @derives("Expand")
-def _expand(one: Application) -> Sequence[Value | None]:
+def _expand(one: TapeApplication) -> Sequence[TapeValue | None]:
     return [one.gradient]
 
 
 @derives("Concat")
-def _concat(one: Application) -> Sequence[Value | None]:
+def _concat(one: TapeApplication) -> Sequence[TapeValue | None]:
     axis, begin = one.attrs["axis"], 0
-    parts: list[Value | None] = []
+    parts: list[TapeValue | None] = []
     for number, operand in enumerate(one.operands):
         size = operand.shape[axis]
         if number in one.wanted and size != 0:
@@ -51,7 +51,7 @@ def _concat(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Slice")
-def _slice(one: Application) -> Sequence[Value | None]:
+def _slice(one: TapeApplication) -> Sequence[TapeValue | None]:
     rank, axis = one.operand.rank, one.attrs["axis"]
     pads = [0] * (2 * rank)
     pads[axis] = one.attrs["lo"]
@@ -60,7 +60,7 @@ def _slice(one: Application) -> Sequence[Value | None]:
 
 
 @derives("StridedSlice")
-def _cut(one: Application) -> Sequence[Value | None]:
+def _cut(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, axis = one.operand, one.attrs["axis"]
     size, (begin, end, step) = x.shape[axis], one.attrs["cut"]
     if all(isinstance(one, int) for one in (size, begin, end)):
@@ -75,12 +75,12 @@ def _cut(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Pad")
-def _pad(one: Application) -> Sequence[Value | None]:
+def _pad(one: TapeApplication) -> Sequence[TapeValue | None]:
     pads = tuple(-width for width in one.attrs["pads"])
     return [one.gradient.apply("Pad", pads=pads, value=0.0)]
 
 
-def _matrix(one: Application, axis: int, attrs: dict[str, Any]) -> np.ndarray[Any, Any]:
+def _matrix(one: TapeApplication, axis: int, attrs: dict[str, Any]) -> np.ndarray[Any, Any]:
     """Return the matrix of an operator that is linear along an axis: [new size, size].
 
     Args:
@@ -96,7 +96,7 @@ def _matrix(one: Application, axis: int, attrs: dict[str, Any]) -> np.ndarray[An
 
 
 @derives("Continued")
-def _continued(one: Application) -> Sequence[Value | None]:
+def _continued(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, pads, gradient = one.operand, one.attrs["pads"], one.gradient
     if one.attrs["mode"] == "constant":
         cut = tuple(-width for width in pads)
@@ -110,7 +110,7 @@ def _continued(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Resize")
-def _resize(one: Application) -> Sequence[Value | None]:
+def _resize(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, attrs, gradient = one.operand, one.attrs, one.gradient
     for axis in range(x.rank):
         own = {
@@ -123,25 +123,25 @@ def _resize(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Repeat")
-def _repeat(one: Application) -> Sequence[Value | None]:
+def _repeat(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, axis, repeats = one.operand, one.attrs["axis"], one.attrs["repeats"]
     shape = (*x.shape[: axis + 1], repeats, *x.shape[axis + 1 :])
     return [one.gradient.reshape(*shape).sum([axis + 1])]
 
 
 @derives("ReverseSequence")
-def _reversed(one: Application) -> Sequence[Value | None]:
+def _reversed(one: TapeApplication) -> Sequence[TapeValue | None]:
     return [one.gradient.apply("ReverseSequence", one.operands[1], **one.attrs), None]
 
 
 # ** places that are values **
 
 
-def _zeros(like: Value) -> Value:
+def _zeros(like: TapeValue) -> TapeValue:
     return like.tape.filled(0.0, like.type)
 
 
-def _added_at(x: Value, places: Value, gradient: Value, axis: int) -> Value:
+def _added_at(x: TapeValue, places: TapeValue, gradient: TapeValue, axis: int) -> TapeValue:
     """Return gradients of a Gather added up at the places that it read.
 
     Args:
@@ -160,13 +160,13 @@ def _added_at(x: Value, places: Value, gradient: Value, axis: int) -> Value:
 
 
 @derives("Gather")
-def _gather(one: Application) -> Sequence[Value | None]:
+def _gather(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, places = one.operands
     return [_added_at(x, places, one.gradient, one.attrs["axis"]), None]
 
 
 @derives("GatherElements")
-def _gather_elements(one: Application) -> Sequence[Value | None]:
+def _gather_elements(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, places = one.operands
     axis = one.attrs["axis"]
     added = _zeros(x).apply("ScatterElements", places, one.gradient, axis=axis, reduction="add")
@@ -174,14 +174,14 @@ def _gather_elements(one: Application) -> Sequence[Value | None]:
 
 
 @derives("GatherND")
-def _gather_nd(one: Application) -> Sequence[Value | None]:
+def _gather_nd(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, places = one.operands
     batch = one.attrs["batch_dims"]
     return [_zeros(x).apply("ScatterND", _full(one, places, batch), one.gradient, reduction="add"),
             None]  # fmt: skip
 
 
-def _full(one: Application, places: Value, batch: int) -> Value:
+def _full(one: TapeApplication, places: TapeValue, batch: int) -> TapeValue:
     """Return indices that also name the batch axes, which GatherND shares with its operand."""
     rows = places.shape[:-1]
     named = []
@@ -197,7 +197,7 @@ def _full(one: Application, places: Value, batch: int) -> Value:
 
 
 @derives("TopK")
-def _top_k(one: Application) -> Sequence[Value | None]:
+def _top_k(one: TapeApplication) -> Sequence[TapeValue | None]:
     axis = one.attrs["axis"]
     places = one.operand.apply("TopK", **{**one.attrs, "output": 1})
     zeros = _zeros(one.operand)
@@ -205,7 +205,7 @@ def _top_k(one: Application) -> Sequence[Value | None]:
 
 
 @derives("ScatterElements")
-def _scatter_elements(one: Application) -> Sequence[Value | None]:
+def _scatter_elements(one: TapeApplication) -> Sequence[TapeValue | None]:
     _, places, updates = one.operands
     axis, reduction = one.attrs["axis"], one.attrs["reduction"]
     kept = one.gradient
@@ -217,7 +217,7 @@ def _scatter_elements(one: Application) -> Sequence[Value | None]:
 
 
 @derives("ScatterND")
-def _scatter_nd(one: Application) -> Sequence[Value | None]:
+def _scatter_nd(one: TapeApplication) -> Sequence[TapeValue | None]:
     _, places, updates = one.operands
     reduction = one.attrs["reduction"]
     kept = one.gradient

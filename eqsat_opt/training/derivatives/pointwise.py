@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eqsat_opt.ir.values.types import FLOATS
-from eqsat_opt.training.derivatives.table import Application, Derivative, derives
-from eqsat_opt.training.tape import Value, one_of
+from eqsat_opt.training.derivatives.table import Derivative, TapeApplication, derives
+from eqsat_opt.training.tape import TapeValue, one_of
 
 __all__ = ["SLOPES"]
 
-Slope = Callable[[Value, Value, Mapping[str, Any]], Value]
+Slope = Callable[[TapeValue, TapeValue, Mapping[str, Any]], TapeValue]
 """A function of operand, result and attributes: the derivative of one element, or whether the
 gradient passes unchanged (truth values).
 """
 
 
-def _gelu(x: Value, _y: Value, attrs: Mapping[str, Any]) -> Value:
+def _gelu(x: TapeValue, _y: TapeValue, attrs: Mapping[str, Any]) -> TapeValue:
     if attrs["approximate"] == "tanh":
         scale = math.sqrt(2.0 / math.pi)
         square = x * x
@@ -30,41 +30,41 @@ def _gelu(x: Value, _y: Value, attrs: Mapping[str, Any]) -> Value:
     return below + x * density
 
 
-def _hard_sigmoid(x: Value, y: Value, attrs: Mapping[str, Any]) -> Value:
+def _hard_sigmoid(x: TapeValue, y: TapeValue, attrs: Mapping[str, Any]) -> TapeValue:
     inside = y.apply("Greater", 0.0).apply("And", y.apply("Less", 1.0))
     return one_of(inside, attrs["alpha"], 0.0, x.dtype)
 
 
-def _hard_swish(x: Value, _y: Value, _attrs: Mapping[str, Any]) -> Value:
+def _hard_swish(x: TapeValue, _y: TapeValue, _attrs: Mapping[str, Any]) -> TapeValue:
     inner = one_of(x.apply("Greater", -3.0), x * (1.0 / 3.0) + 0.5, 0.0, x.dtype)
     return one_of(x.apply("Less", 3.0), inner, 1.0, x.dtype)
 
 
-def _mish(x: Value, _y: Value, _attrs: Mapping[str, Any]) -> Value:
+def _mish(x: TapeValue, _y: TapeValue, _attrs: Mapping[str, Any]) -> TapeValue:
     bent = x.apply("Softplus").apply("Tanh")
     return bent + x * x.apply("Sigmoid") * (1.0 - bent * bent)
 
 
-def _softsign(x: Value, _y: Value, _attrs: Mapping[str, Any]) -> Value:
+def _softsign(x: TapeValue, _y: TapeValue, _attrs: Mapping[str, Any]) -> TapeValue:
     part = (x.apply("Abs") + 1.0).apply("Reciprocal")
     return part * part
 
 
-def _swish(x: Value, y: Value, attrs: Mapping[str, Any]) -> Value:
+def _swish(x: TapeValue, y: TapeValue, attrs: Mapping[str, Any]) -> TapeValue:
     alpha: float = attrs["alpha"]
     part = (x * alpha).apply("Sigmoid")
     return part + y * (1.0 - part) * alpha
 
 
-def _elu(x: Value, y: Value, attrs: Mapping[str, Any]) -> Value:
+def _elu(x: TapeValue, y: TapeValue, attrs: Mapping[str, Any]) -> TapeValue:
     return one_of(x.apply("Less", 0.0), y + attrs["alpha"], 1.0, x.dtype)
 
 
-def _celu(x: Value, y: Value, attrs: Mapping[str, Any]) -> Value:
+def _celu(x: TapeValue, y: TapeValue, attrs: Mapping[str, Any]) -> TapeValue:
     return one_of(x.apply("Less", 0.0), y * (1.0 / attrs["alpha"]) + 1.0, 1.0, x.dtype)
 
 
-def _selu(x: Value, y: Value, attrs: Mapping[str, Any]) -> Value:
+def _selu(x: TapeValue, y: TapeValue, attrs: Mapping[str, Any]) -> TapeValue:
     tail = y + attrs["gamma"] * attrs["alpha"]
     return one_of(x.apply("Greater", 0.0), attrs["gamma"], tail, x.dtype)
 
@@ -102,7 +102,7 @@ SLOPES: dict[str, Slope] = {
 
 
 def _by_slope(slope: Slope) -> Derivative:
-    def derivative(one: Application) -> Sequence[Value | None]:
+    def derivative(one: TapeApplication) -> Sequence[TapeValue | None]:
         factor = slope(one.operand, one.result, one.attrs)
         if factor.dtype == "bool":
             return [one.gradient.masked(factor)]
@@ -121,7 +121,7 @@ derives("Sub")(lambda one: [one.gradient, -one.gradient if 1 in one.wanted else 
 
 
 @derives("Mul")
-def _mul(one: Application) -> Sequence[Value | None]:
+def _mul(one: TapeApplication) -> Sequence[TapeValue | None]:
     left, right = one.operands
     return [
         one.gradient * right if 0 in one.wanted else None,
@@ -130,13 +130,13 @@ def _mul(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Div")
-def _div(one: Application) -> Sequence[Value | None]:
+def _div(one: TapeApplication) -> Sequence[TapeValue | None]:
     quotient = one.gradient / one.operands[1]
     return [quotient, -(quotient * one.result) if 1 in one.wanted else None]
 
 
 @derives("Max", "Min")
-def _extremum(one: Application) -> Sequence[Value | None]:
+def _extremum(one: TapeApplication) -> Sequence[TapeValue | None]:
     """Return gradients that go to the chosen operand, and in halves to equal ones."""
     left, right = one.operands
     order = "Greater" if one.node.op == "Max" else "Less"
@@ -149,7 +149,7 @@ def _extremum(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Pow")
-def _pow(one: Application) -> Sequence[Value | None]:
+def _pow(one: TapeApplication) -> Sequence[TapeValue | None]:
     base, power = one.operands
     power = power.cast(base.dtype)
     grown = one.gradient * power * base.apply("Pow", power - 1.0)
@@ -162,7 +162,7 @@ def _pow(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Mod")
-def _mod(one: Application) -> Sequence[Value | None]:
+def _mod(one: TapeApplication) -> Sequence[TapeValue | None]:
     left, right = one.operands
     if 1 not in one.wanted:
         return [one.gradient, None]
@@ -174,7 +174,7 @@ def _mod(one: Application) -> Sequence[Value | None]:
 
 
 @derives("PRelu")
-def _prelu(one: Application) -> Sequence[Value | None]:
+def _prelu(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, slope = one.operands
     below = x.apply("Less", 0.0)
     return [
@@ -184,7 +184,7 @@ def _prelu(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Where")
-def _where(one: Application) -> Sequence[Value | None]:
+def _where(one: TapeApplication) -> Sequence[TapeValue | None]:
     condition = one.operand
     return [
         None,
@@ -194,7 +194,7 @@ def _where(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Clamp")
-def _clamp(one: Application) -> Sequence[Value | None]:
+def _clamp(one: TapeApplication) -> Sequence[TapeValue | None]:
     x, *bounds = one.operands
     low, high = (bound.reshape() for bound in bounds)
     above = high.apply("Less", one_of(x.apply("Less", low), low, x, x.dtype))
@@ -207,7 +207,7 @@ def _clamp(one: Application) -> Sequence[Value | None]:
 
 
 @derives("Cast")
-def _cast(one: Application) -> Sequence[Value | None]:
+def _cast(one: TapeApplication) -> Sequence[TapeValue | None]:
     if one.operand.dtype not in FLOATS or one.result.dtype not in FLOATS:
         return [None]
     return [one.gradient.cast(one.operand.dtype)]

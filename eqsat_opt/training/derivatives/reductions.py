@@ -7,8 +7,8 @@ from typing import Any
 
 from eqsat_opt.ir.values.dims import Dim, dim_product
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.training.derivatives.table import Application, defines, derives
-from eqsat_opt.training.tape import Value, one_of
+from eqsat_opt.training.derivatives.table import TapeApplication, defines, derives
+from eqsat_opt.training.tape import TapeValue, one_of
 
 __all__ = ["divided_by_count"]
 
@@ -17,7 +17,7 @@ def _kept(shape: tuple[Dim, ...], axes: Sequence[int]) -> tuple[Dim, ...]:
     return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
 
 
-def divided_by_count(value: Value, counted: tuple[Dim, ...]) -> Value:
+def divided_by_count(value: TapeValue, counted: tuple[Dim, ...]) -> TapeValue:
     """Return a value divided by the number of elements of a shape, which may be symbolic."""
     count = dim_product(counted)
     if isinstance(count, int):
@@ -26,30 +26,30 @@ def divided_by_count(value: Value, counted: tuple[Dim, ...]) -> Value:
     return value / ones.sum(range(len(counted)))
 
 
-def _spread(one: Application, axes: Sequence[int]) -> Value:
+def _spread(one: TapeApplication, axes: Sequence[int]) -> TapeValue:
     """Return the gradient with the reduced axes as axes of size 1."""
     return one.gradient.reshape(*_kept(one.operand.shape, axes))
 
 
 @derives("ReduceSum")
-def _sum(one: Application) -> Sequence[Value | None]:
+def _sum(one: TapeApplication) -> Sequence[TapeValue | None]:
     return [_spread(one, one.attrs["axes"]).expand(one.operand.shape)]
 
 
 @derives("ReduceMean")
-def _mean(one: Application) -> Sequence[Value | None]:
+def _mean(one: TapeApplication) -> Sequence[TapeValue | None]:
     axes, shape = one.attrs["axes"], one.operand.shape
     part = divided_by_count(_spread(one, axes), tuple(shape[axis] for axis in axes))
     return [part.expand(shape)]
 
 
 @derives("GlobalAveragePool")
-def _average(one: Application) -> Sequence[Value | None]:
+def _average(one: TapeApplication) -> Sequence[TapeValue | None]:
     shape = one.operand.shape
     return [divided_by_count(one.gradient, shape[2:]).expand(shape)]
 
 
-def _chosen(one: Application, axes: Sequence[int]) -> Value:
+def _chosen(one: TapeApplication, axes: Sequence[int]) -> TapeValue:
     """Return gradients that go to the elements equal to the extremum, in equal shares."""
     x = one.operand
     is_chosen = x.apply("Equal", one.result.reshape(*_kept(x.shape, axes)))
@@ -59,17 +59,17 @@ def _chosen(one: Application, axes: Sequence[int]) -> Value:
 
 
 @derives("ReduceMax", "ReduceMin")
-def _extremum(one: Application) -> Sequence[Value | None]:
+def _extremum(one: TapeApplication) -> Sequence[TapeValue | None]:
     return [_chosen(one, one.attrs["axes"])]
 
 
 @derives("GlobalMaxPool")
-def _global_maximum(one: Application) -> Sequence[Value | None]:
+def _global_maximum(one: TapeApplication) -> Sequence[TapeValue | None]:
     return [_chosen(one, range(2, one.operand.rank))]
 
 
 @derives("ReduceProd")
-def _product(one: Application) -> Sequence[Value | None]:
+def _product(one: TapeApplication) -> Sequence[TapeValue | None]:
     """Return products of all other elements, also where one element is 0."""
     x, axes = one.operand, one.attrs["axes"]
     is_zero = x.apply("Equal", 0.0)
@@ -82,30 +82,30 @@ def _product(one: Application) -> Sequence[Value | None]:
 
 
 @derives("CumSum")
-def _cumulative(one: Application) -> Sequence[Value | None]:
+def _cumulative(one: TapeApplication) -> Sequence[TapeValue | None]:
     attrs = one.attrs
     return [one.gradient.apply("CumSum", **{**attrs, "reverse": 1 - attrs["reverse"]})]
 
 
 @derives("Softmax")
-def _softmax(one: Application) -> Sequence[Value | None]:
+def _softmax(one: TapeApplication) -> Sequence[TapeValue | None]:
     weighted = one.gradient * one.result
     return [weighted - one.result * weighted.sum([one.attrs["axis"]], keepdims=True)]
 
 
 @derives("LogSoftmax")
-def _log_softmax(one: Application) -> Sequence[Value | None]:
+def _log_softmax(one: TapeApplication) -> Sequence[TapeValue | None]:
     total = one.gradient.sum([one.attrs["axis"]], keepdims=True)
     return [one.gradient - one.result.apply("Exp") * total]
 
 
 @derives("Center")
-def _center(one: Application) -> Sequence[Value | None]:
+def _center(one: TapeApplication) -> Sequence[TapeValue | None]:
     return [one.gradient - one.gradient.mean(one.attrs["axes"])]
 
 
 @derives("RmsN")
-def _root_mean_square(one: Application) -> Sequence[Value | None]:
+def _root_mean_square(one: TapeApplication) -> Sequence[TapeValue | None]:
     """Return r (g - y mean(g y)), where y = r x and r is the reciprocal of the root."""
     x, axes = one.operand, one.attrs["axes"]
     reciprocal = ((x * x).mean(axes) + one.attrs["epsilon"]).apply("Rsqrt")
@@ -113,12 +113,12 @@ def _root_mean_square(one: Application) -> Sequence[Value | None]:
     return [(one.gradient - one.result * common) * reciprocal]
 
 
-def _per_channel(x: Value, parameter: Value) -> Value:
+def _per_channel(x: TapeValue, parameter: TapeValue) -> TapeValue:
     return parameter.reshape(1, *parameter.shape, *(1,) * (x.rank - 2))
 
 
 @defines("LayerNormalization")
-def layer_normalisation(operands: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+def layer_normalisation(operands: Sequence[TapeValue], attrs: Mapping[str, Any]) -> TapeValue:
     """Return the normalised operand, times a scale, plus a shift if there is one."""
     x, scale, *shift = operands
     axes = tuple(range(attrs["axis"], x.rank))
@@ -128,7 +128,9 @@ def layer_normalisation(operands: Sequence[Value], attrs: Mapping[str, Any]) -> 
 
 
 @defines("RMSNormalization")
-def root_mean_square_normalisation(operands: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+def root_mean_square_normalisation(
+    operands: Sequence[TapeValue], attrs: Mapping[str, Any]
+) -> TapeValue:
     """Return the operand over its root mean square, times a scale."""
     x, scale = operands
     axes = tuple(range(attrs["axis"], x.rank))
@@ -136,7 +138,7 @@ def root_mean_square_normalisation(operands: Sequence[Value], attrs: Mapping[str
 
 
 @defines("InstanceNormalization")
-def instance_normalisation(operands: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+def instance_normalisation(operands: Sequence[TapeValue], attrs: Mapping[str, Any]) -> TapeValue:
     """Return each channel of each sample normalised, times a scale, plus a shift."""
     x, scale, shift = operands
     axes = tuple(range(2, x.rank))
@@ -145,7 +147,7 @@ def instance_normalisation(operands: Sequence[Value], attrs: Mapping[str, Any]) 
 
 
 @defines("BatchNormalization")
-def batch_normalisation(operands: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+def batch_normalisation(operands: Sequence[TapeValue], attrs: Mapping[str, Any]) -> TapeValue:
     """Return each channel normalised by given statistics, times a scale, plus a shift."""
     x, scale, shift, mean, variance = operands
     epsilon: float = attrs["epsilon"]
@@ -154,7 +156,9 @@ def batch_normalisation(operands: Sequence[Value], attrs: Mapping[str, Any]) -> 
 
 
 @defines("LRN")
-def local_response_normalisation(operands: Sequence[Value], attrs: Mapping[str, Any]) -> Value:
+def local_response_normalisation(
+    operands: Sequence[TapeValue], attrs: Mapping[str, Any]
+) -> TapeValue:
     """Return x (bias + alpha/size S)^-beta, where S sums squares over neighbouring channels."""
     (x,) = operands
     size = attrs["size"]
@@ -166,9 +170,9 @@ def local_response_normalisation(operands: Sequence[Value], attrs: Mapping[str, 
     )  # fmt: skip
     channels = x.shape[1]
     assert isinstance(channels, int)
-    total: Value = squares.apply("Slice", axis=1, lo=0, hi=channels)
+    total: TapeValue = squares.apply("Slice", axis=1, lo=0, hi=channels)
     for place in range(1, size):
         total = total + squares.apply("Slice", axis=1, lo=place, hi=place + channels)
     alpha, beta, bias = (float(attrs[name]) for name in ("alpha", "beta", "bias"))
-    scale: Value = (total * (alpha / size) + bias).apply("Pow", -beta)
+    scale: TapeValue = (total * (alpha / size) + bias).apply("Pow", -beta)
     return x * scale

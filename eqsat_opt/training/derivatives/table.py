@@ -8,15 +8,15 @@ from typing import Any
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.graph.graph import Node
-from eqsat_opt.training.tape import Value
+from eqsat_opt.training.tape import TapeValue
 
 __all__ = [
     "CONSTANTS",
     "DEFINITIONS",
     "DERIVATIVES",
-    "Application",
     "Definition",
     "Derivative",
+    "TapeApplication",
     "defines",
     "derives",
     "is_constant",
@@ -25,7 +25,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Application:
+class TapeApplication:
     """An application of an operator whose derivative is wanted.
 
     Attributes:
@@ -37,9 +37,9 @@ class Application:
     """
 
     node: Node
-    operands: tuple[Value, ...]
-    result: Value
-    gradient: Value
+    operands: tuple[TapeValue, ...]
+    result: TapeValue
+    gradient: TapeValue
     wanted: frozenset[int]
 
     @property
@@ -48,17 +48,17 @@ class Application:
         return dict(self.node.attrs)
 
     @property
-    def operand(self) -> Value:
+    def operand(self) -> TapeValue:
         """The first operand."""
         return self.operands[0]
 
 
-Derivative = Callable[[Application], Sequence[Value | None]]
+Derivative = Callable[[TapeApplication], Sequence[TapeValue | None]]
 """A function that returns the gradient with respect to each operand. It may be in the shape of the
 result where an operand broadcasts, and is ``None`` for an operand that is not wanted or has none.
 """
 
-Definition = Callable[[Sequence[Value], Mapping[str, Any]], Value]
+Definition = Callable[[Sequence[TapeValue], Mapping[str, Any]], TapeValue]
 """A function that computes an operator from operands and attributes by simpler operators."""
 
 DERIVATIVES: dict[str, Derivative] = {}

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.ir.values.types import numpy_dtype
-from eqsat_opt.training.derivatives.table import Application, derives, no_derivative
-from eqsat_opt.training.tape import Value
+from eqsat_opt.training.derivatives.table import TapeApplication, derives, no_derivative
+from eqsat_opt.training.tape import TapeValue
 
 __all__: list[str] = []
 
 
-def _pads(one: Application) -> tuple[list[int], list[int], list[int]]:
+def _pads(one: TapeApplication) -> tuple[list[int], list[int], list[int]]:
     """Return pads before and after, and unread elements, along each spatial axis.
 
     Windows read the data with these pads, less the unread elements at its end: in ceil mode, more
@@ -35,14 +35,14 @@ def _pads(one: Application) -> tuple[list[int], list[int], list[int]]:
     return before, after, unread
 
 
-def _channels(one: Application) -> int:
+def _channels(one: TapeApplication) -> int:
     channels = one.operand.shape[1]
     if not isinstance(channels, int):
         raise no_derivative(one.node, "an open number of channels")
     return channels
 
 
-def _windows_back(one: Application, windows: Value, kernel: Value) -> Value:
+def _windows_back(one: TapeApplication, windows: TapeValue, kernel: TapeValue) -> TapeValue:
     """Return elements of windows added up at the places from which they were read."""
     before, after, unread = _pads(one)
     return windows.apply(
@@ -57,14 +57,14 @@ def _windows_back(one: Application, windows: Value, kernel: Value) -> Value:
 
 
 @derives("AveragePool")
-def _average(one: Application) -> Sequence[Value | None]:
+def _average(one: TapeApplication) -> Sequence[TapeValue | None]:
     size, channels = one.attrs["kernel"], _channels(one)
     ones = np.ones((channels, 1, *size), numpy_dtype(one.operand.dtype))
     share = one.gradient * _weights(one)
     return [_windows_back(one, share, one.operand.tape.constant(ones))]
 
 
-def _weights(one: Application) -> Value | float:
+def _weights(one: TapeApplication) -> TapeValue | float:
     """Return the reciprocal of the number of elements of each window."""
     attrs = one.attrs
     is_whole = attrs["count_include_pad"] or not any(attrs["pads"])
@@ -80,7 +80,7 @@ def _weights(one: Application) -> Value | float:
     return one.operand.tape.constant(reciprocals)
 
 
-def _counted(one: Application, axis: int, size: int) -> np.ndarray[Any, Any]:
+def _counted(one: TapeApplication, axis: int, size: int) -> np.ndarray[Any, Any]:
     """Return the number of elements along an axis that each window counts."""
     attrs, windows = one.attrs, one.result.shape[2 + axis]
     assert isinstance(windows, int)
@@ -94,7 +94,7 @@ def _counted(one: Application, axis: int, size: int) -> np.ndarray[Any, Any]:
 
 
 @derives("MaxPool")
-def _maximum(one: Application) -> Sequence[Value | None]:
+def _maximum(one: TapeApplication) -> Sequence[TapeValue | None]:
     """Return gradients that go to the maxima of windows, in equal shares to equal ones."""
     if _is_tiling(one):
         return [_tiles(one)]
@@ -126,7 +126,7 @@ def _maximum(one: Application) -> Sequence[Value | None]:
     return [_windows_back(one, chosen.reshape(samples, channels * size, *positions), kernel)]
 
 
-def _is_tiling(one: Application) -> bool:
+def _is_tiling(one: TapeApplication) -> bool:
     """Return whether windows neither overlap nor leave elements unread."""
     attrs = one.attrs
     before, after, unread = _pads(one)
@@ -135,7 +135,7 @@ def _is_tiling(one: Application) -> bool:
     return not any((*before, *after, *unread))
 
 
-def _tiles(one: Application) -> Value:
+def _tiles(one: TapeApplication) -> TapeValue:
     x, kernel = one.operand, one.attrs["kernel"]
     split, whole = [*x.shape[:2]], [*x.shape[:2]]
     for windows, size in zip(one.result.shape[2:], kernel, strict=True):

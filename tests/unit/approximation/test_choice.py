@@ -12,45 +12,45 @@ from hypothesis import strategies as st
 
 from eqsat_opt.approximation.choice import (
     EXACT,
-    Form,
     Held,
-    Kernel,
+    HeldForm,
+    KernelOption,
     Option,
     floats_us,
     select_within,
 )
 
-_F, _RUN, _STATIC = Form.FLOATS, Form.RUN_RANGE, Form.STATIC_RANGE
+_F, _RUN, _STATIC = HeldForm.FLOATS, HeldForm.RUN_RANGE, HeldForm.STATIC_RANGE
 _TIMES = st.integers(0, 20).map(float)
 _SQUARES = st.tuples(*[st.integers(0, 9).map(float)] * 2)
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> tuple[Kernel, ...]:
+def chains(draw: st.DrawFn) -> tuple[KernelOption, ...]:
     """Draw a chain of two operators, each in floats and in some of the other forms."""
     options = st.lists(st.tuples(_TIMES, _SQUARES), max_size=2)
-    kernels: list[Kernel] = []
+    kernels: list[KernelOption] = []
     for read, made in itertools.pairwise(("x", "y", "z")):
-        kernels.append(Kernel((made, _F), ((read, _F),), (Option(EXACT, draw(_TIMES)),)))
-        kernels.append(Kernel((read, _RUN), ((read, _F),), (Option(EXACT, draw(_TIMES)),)))
+        kernels.append(KernelOption((made, _F), ((read, _F),), (Option(EXACT, draw(_TIMES)),)))
+        kernels.append(KernelOption((read, _RUN), ((read, _F),), (Option(EXACT, draw(_TIMES)),)))
         rounding = Option(EXACT, draw(_TIMES), draw(_SQUARES))
-        kernels.append(Kernel((read, _STATIC), ((read, _F),), (rounding,)))
-        kernels.append(Kernel((made, _F), ((made, _STATIC),), (Option(EXACT, draw(_TIMES)),)))
+        kernels.append(KernelOption((read, _STATIC), ((read, _F),), (rounding,)))
+        kernels.append(KernelOption((made, _F), ((made, _STATIC),), (Option(EXACT, draw(_TIMES)),)))
         for form in (_RUN, _STATIC):
             found = tuple(
                 Option(f"{form.name} {number}", *one) for number, one in enumerate(draw(options))
             )
             if found:
                 result = (made, _F if form is _RUN else _STATIC)
-                kernels.append(Kernel(result, ((read, form),), found))
+                kernels.append(KernelOption(result, ((read, form),), found))
     return tuple(kernels)
 
 
 def _least_time(
-    kernels: Sequence[Kernel], needed: Sequence[str], limits: tuple[float, float]
+    kernels: Sequence[KernelOption], needed: Sequence[str], limits: tuple[float, float]
 ) -> float:
     """Try all choices of a kernel and an option for each value and form."""
-    picks: dict[Held, list[tuple[Kernel, Option] | None]] = {}
+    picks: dict[Held, list[tuple[KernelOption, Option] | None]] = {}
     for kernel in kernels:
         picks.setdefault(kernel.makes, [None]).extend((kernel, one) for one in kernel.options)
     best = math.inf
@@ -66,11 +66,11 @@ def _least_time(
 
 
 def _used(
-    taken: Mapping[Held, tuple[Kernel, Option] | None], needed: Sequence[Held]
-) -> list[tuple[Kernel, Option]] | None:
+    taken: Mapping[Held, tuple[KernelOption, Option] | None], needed: Sequence[Held]
+) -> list[tuple[KernelOption, Option]] | None:
     """Return the kernels of a choice that are needed; ``None`` if one is missing or in a circle."""
     done: dict[Held, bool] = {}
-    used: list[tuple[Kernel, Option]] = []
+    used: list[tuple[KernelOption, Option]] = []
 
     def visit(held: Held) -> bool:
         if held not in taken:
@@ -95,7 +95,7 @@ def _used(
     st.tuples(*[st.sampled_from((0.0, 3.0, 8.0, math.inf))] * 2),
 )
 def test_nothing_within_the_limits_is_faster(
-    kernels: tuple[Kernel, ...], needed: tuple[str, ...], limits: tuple[float, float]
+    kernels: tuple[KernelOption, ...], needed: tuple[str, ...], limits: tuple[float, float]
 ) -> None:
     found = select_within(kernels, needed, limits, time_limit_s=10)
     assert found.time_us == pytest.approx(_least_time(kernels, needed, limits), abs=1e-6)
@@ -103,16 +103,16 @@ def test_nothing_within_the_limits_is_faster(
     assert all(square <= limit + 1e-9 for square, limit in zip(found.squares, limits, strict=True))
 
 
-def _operator(read: str, made: str, form: Form) -> tuple[Kernel, Kernel]:
+def _operator(read: str, made: str, form: HeldForm) -> tuple[KernelOption, KernelOption]:
     result = (made, _F if form is _RUN else _STATIC)
     return (
-        Kernel((made, _F), ((read, _F),), (Option(EXACT, 5.0),)),
-        Kernel(result, ((read, form),), (Option("int8", 1.0, (0.0,)),)),
+        KernelOption((made, _F), ((read, _F),), (Option(EXACT, 5.0),)),
+        KernelOption(result, ((read, form),), (Option("int8", 1.0, (0.0,)),)),
     )
 
 
 def test_readers_share_a_conversion() -> None:
-    rows = Kernel(("x", _RUN), (("x", _F),), (Option(EXACT, 6.0),))
+    rows = KernelOption(("x", _RUN), (("x", _F),), (Option(EXACT, 6.0),))
     alone = (*_operator("x", "a", _RUN), rows)
     both = (*alone, *_operator("x", "b", _RUN))
     assert select_within(alone, "a", [1.0], time_limit_s=5).chosen == {}
@@ -127,9 +127,9 @@ def test_readers_share_a_conversion() -> None:
 
 def test_a_chain_converts_at_its_ends_only() -> None:
     ends = (
-        Kernel(("x", _STATIC), (("x", _F),), (Option(EXACT, 3.0),)),
-        Kernel(("y", _F), (("y", _STATIC),), (Option(EXACT, 3.0),)),
-        Kernel(("z", _F), (("z", _STATIC),), (Option(EXACT, 3.0),)),
+        KernelOption(("x", _STATIC), (("x", _F),), (Option(EXACT, 3.0),)),
+        KernelOption(("y", _F), (("y", _STATIC),), (Option(EXACT, 3.0),)),
+        KernelOption(("z", _F), (("z", _STATIC),), (Option(EXACT, 3.0),)),
     )
     one = (*_operator("x", "y", _STATIC), *ends)
     two = (*one, *_operator("y", "z", _STATIC))

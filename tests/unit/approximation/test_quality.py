@@ -19,7 +19,7 @@ from eqsat_opt.approximation.search import (
     expected_of,
     fastest_of_quality,
 )
-from eqsat_opt.approximation.static.region import Region
+from eqsat_opt.approximation.static.region import TimedRegion
 from eqsat_opt.approximation.survey import Survey, survey_of
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import OptionError
@@ -83,7 +83,7 @@ def survey(layers: onnx_ir.Model, staging: Staging, monkeypatch: pytest.MonkeyPa
     times = {"weights of 4 bits by 128, floats": 30.0, "uint8 per column": 40.0}
     prices = Prices({shape: 100.0}, {shape: times}, {(4, 64): 10.0})
     monkeypatch.setattr(surveying, "measure_prices", lambda *_: prices)
-    monkeypatch.setattr(surveying, "static_region", lambda *_, **__: Region())
+    monkeypatch.setattr(surveying, "static_region", lambda *_, **__: TimedRegion())
     return survey_of(layers, _feeds(0), staging, _OPTIONS, Deadline.never(), lambda _: None)
 
 

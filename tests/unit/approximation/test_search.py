@@ -11,10 +11,10 @@ import onnx_ir
 import pytest
 
 from eqsat_opt.approximation import survey as surveying
-from eqsat_opt.approximation.choice import EXACT, Form, floats_us
+from eqsat_opt.approximation.choice import EXACT, HeldForm, floats_us
 from eqsat_opt.approximation.prices import Prices, Shape
 from eqsat_opt.approximation.search import Approximation, SearchTask, expected_of, fastest_within
-from eqsat_opt.approximation.static.region import Region
+from eqsat_opt.approximation.static.region import TimedRegion
 from eqsat_opt.approximation.survey import Survey, survey_of
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -37,7 +37,7 @@ def survey(layers: onnx_ir.Model, staging: Staging, monkeypatch: pytest.MonkeyPa
     """Return a survey of the two layers with invented prices."""
     prices = Prices({_SHAPE: 100.0}, {_SHAPE: _TIMES}, {(4, 64): 10.0})
     monkeypatch.setattr(surveying, "measure_prices", lambda *_: prices)
-    monkeypatch.setattr(surveying, "static_region", lambda *_, **__: Region())
+    monkeypatch.setattr(surveying, "static_region", lambda *_, **__: TimedRegion())
     return survey_of(layers, _feeds(0), staging, _OPTIONS, Deadline.never(), lambda _: None)
 
 
@@ -68,7 +68,7 @@ def test_a_survey_offers_what_is_faster(survey: Survey) -> None:
     faster = {name: time_us for name, time_us in _TIMES.items() if time_us < 100}
     assert _times_of(survey) == {"m": faster, "y": faster}
     assert floats_us(survey.kernels) == 200.0
-    converted = [one for one in survey.kernels if one.makes[1] is Form.RUN_RANGE]
+    converted = [one for one in survey.kernels if one.makes[1] is HeldForm.RUN_RANGE]
     assert {one.makes[0]: one.options[0].time_us for one in converted} == {"x": 10.0, "r": 10.0}
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from benchmarks import low_precision
 from eqsat_opt.approximation import survey
 from eqsat_opt.approximation.prices import Prices, Shape
-from eqsat_opt.approximation.static.region import Region
+from eqsat_opt.approximation.static.region import TimedRegion
 
 _PRICES = Prices(
     {Shape(4, 64, 64): 100.0},
@@ -43,7 +43,7 @@ def model(tmp_path: Path) -> str:
 
 def test_the_front(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "measure_prices", lambda *_: _PRICES)
-    monkeypatch.setattr(survey, "static_region", lambda *_, **__: Region())
+    monkeypatch.setattr(survey, "static_region", lambda *_, **__: TimedRegion())
     monkeypatch.setattr(low_precision, "_uniform", lambda _: {})
     path = tmp_path / "rows.json"
     arguments = ["front", model, "--errors", "1e-6,0.05", "--json", str(path)]

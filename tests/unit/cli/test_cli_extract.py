@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from eqsat_opt.cli import main
-from eqsat_opt.cli.extract.files import Outcome
-from eqsat_opt.cli.extract.table import Solved, print_solved
+from eqsat_opt.cli.extract.files import FileOutcome
+from eqsat_opt.cli.extract.table import SolvedFile, print_solved
 from eqsat_opt.cli.session import output_console
 from eqsat_opt.extract import (
     EXTRACTORS,
@@ -97,7 +97,7 @@ def test_tables_cut_no_number(
     monkeypatch.setenv("COLUMNS", str(width))
     name = "folder/of/a/rather/long/path/to/an/egraph/which/is/cut.json"
     nodes = {key: {**node, "cost": node["cost"] / 3e5} for key, node in NODES.items()}
-    outcome = Solved(
+    outcome = SolvedFile(
         name=egraph(name, nodes),
         n_nodes=1_234_567,
         n_classes=123_456,
@@ -108,7 +108,7 @@ def test_tables_cut_no_number(
         aim=("cost",),
     )
     console = output_console()
-    print_solved(console, [outcome, Outcome("bad.json", "bad.json is not JSON")])
+    print_solved(console, [outcome, FileOutcome("bad.json", "bad.json is not JSON")])
     output = capsys.readouterr().out
     words = ["2.333333e-05", "0.00%", "optimal", "bad.json is not JSON", "3e-05"]
     words += ["123,456", "1234.56 s"] if width >= 100 else []

@@ -22,7 +22,7 @@ from eqsat_opt.ir.graph.graph import attributes
 from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
+from eqsat_opt.runtime.backends.cudnn.oracle import CudnnChoice, recorded
 from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec, spec_from_json
 from eqsat_opt.runtime.backends.gpu import device_backend
 from eqsat_opt.runtime.backends.protocol import Offer
@@ -30,7 +30,7 @@ from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION
 
 
-def convolution() -> tuple[Kernel, CudnnSpec, Sequence[Choice]]:
+def convolution() -> tuple[Kernel, CudnnSpec, Sequence[CudnnChoice]]:
     """A convolution for which cuDNN has several engines."""
     spec, choices = next(
         (spec, choices)

@@ -22,7 +22,7 @@ from eqsat_opt.cost.store import CACHE_VARIABLE, ProfileStore
 from eqsat_opt.lab import zoo
 from eqsat_opt.pipeline import prices
 from eqsat_opt.pipeline.options import Options
-from eqsat_opt.runtime.backends.workers import Request
+from eqsat_opt.runtime.backends.workers import MeasurementRequest
 from eqsat_opt.runtime.measure import Measurement
 
 KEY = ProfileKey("onnxruntime", '{"op":"Relu"}', "default", "cpu-0", 1, 1)
@@ -115,7 +115,9 @@ def test_a_store_that_cannot_be_read(
     assert re.search(why, warning), warning
 
 
-def _measured(requests: Sequence[Request], *_: object, **__: object) -> list[Measurement]:
+def _measured(
+    requests: Sequence[MeasurementRequest], *_: object, **__: object
+) -> list[Measurement]:
     return [Measurement(1.0, 1.0, 1.0, 1, 1, "cpu", 1.0, 1.0, 0.0, "y" * 3000) for _ in requests]
 
 

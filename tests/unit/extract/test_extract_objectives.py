@@ -35,7 +35,7 @@ from eqsat_opt.extract.objective import AnyObjective
 from eqsat_opt.extract.paths import lagrange, mixed
 from eqsat_opt.extract.paths.instance import from_problem
 from eqsat_opt.extract.paths.model import solve_paths
-from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.answer import EffortSettings
 from eqsat_opt.extract.spec import limit_texts, objective_text
 from eqsat_opt.extract.tradeoff import product, ratio
 from eqsat_opt.extract.tradeoff.plane import Box, HalfPlane, corners, lower_hull
@@ -129,7 +129,7 @@ def test_lagrangian_bounds_meet_at_a_kink() -> None:
             problem,
             problem.impl_cost[:, 1],
             {"time": 8.0},
-            settings=Settings("local", 0.0, 0, True),
+            settings=EffortSettings("local", 0.0, 0, True),
             deadline=math.inf,
         )
     )

@@ -12,7 +12,7 @@ from eqsat_opt.extract.bitsets import bits
 from eqsat_opt.extract.engine import price
 from eqsat_opt.extract.instance import Instance, from_problem
 from eqsat_opt.extract.simplify.domination import compare_options
-from eqsat_opt.extract.simplify.draft import Draft
+from eqsat_opt.extract.simplify.draft import InstanceDraft
 from eqsat_opt.extract.simplify.fixpoint import simplify
 from eqsat_opt.extract.simplify.linear_rules import (
     Settled,
@@ -50,21 +50,21 @@ def scalar(problem: Problem) -> Instance:
     return from_problem(problem, price(problem, objective))
 
 
-def options(draft: Draft | None) -> list[int]:
+def options(draft: InstanceDraft | None) -> list[int]:
     assert draft is not None
     return [int(i) for i in draft.option_ids]
 
 
 def test_what_needs_itself_or_cannot_be_computed_goes() -> None:
-    draft = Draft.of(
+    draft = InstanceDraft.of(
         instance([(0, (1,), 1), (0, (0,), 0), (0, (2,), 0), (1, (), 1), (2, (3,), 0), (3, (2,), 0)])
     )
     assert options(drop_impossible(draft)) == [0, 3]
-    assert drop_impossible(Draft.of(instance([(0, (1,), 1), (1, (0,), 1)]))) is None
+    assert drop_impossible(InstanceDraft.of(instance([(0, (1,), 1), (1, (0,), 1)]))) is None
 
 
 def test_free_trees_are_settled_also_through_cycles() -> None:
-    draft = Draft.of(
+    draft = InstanceDraft.of(
         instance([(0, (1, 2), 1), (1, (2,), 0), (2, (1,), 0), (2, (3,), 0), (3, (), 0)])
     )
     settled = Settled()
@@ -74,17 +74,19 @@ def test_free_trees_are_settled_also_through_cycles() -> None:
 
 
 def test_only_what_forced_classes_reach_stays() -> None:
-    draft = drop_unreachable(Draft.of(instance([(0, (1,), 1), (1, (), 1), (2, (1,), 1)])))
+    draft = drop_unreachable(InstanceDraft.of(instance([(0, (1,), 1), (1, (), 1), (2, (1,), 1)])))
     assert draft.class_ids.tolist() == [0, 1]
 
 
 def test_duplicates_lose_to_the_cheapest() -> None:
     nodes = [(0, (1, 2), 3), (0, (2, 1), 2), (0, (1,), 1), (0, (1, 2), 2), (1, (), 1), (2, (), 1)]
-    assert options(drop_duplicates(Draft.of(instance(nodes)))) == [1, 2, 4, 5]
+    assert options(drop_duplicates(InstanceDraft.of(instance(nodes)))) == [1, 2, 4, 5]
 
 
 def test_common_children_are_forced_and_what_has_no_choice_is_paid() -> None:
-    draft = Draft.of(instance([(0, (1, 2), 1), (0, (1, 3), 1), (1, (), 5), (2, (), 2), (3, (), 3)]))
+    draft = InstanceDraft.of(
+        instance([(0, (1, 2), 1), (0, (1, 3), 1), (1, (), 5), (2, (), 2), (3, (), 3)])
+    )
     settled = Settled()
     left = force(draft, settled)
     assert (settled.option, settled.costs) == ({1: 2}, [5.0])
@@ -92,7 +94,7 @@ def test_common_children_are_forced_and_what_has_no_choice_is_paid() -> None:
 
 
 def test_a_chain_that_one_class_uses_goes_into_its_options() -> None:
-    draft = Draft.of(
+    draft = InstanceDraft.of(
         instance(
             [
                 *((0, (1,), 1), (0, (1, 4), 2), (0, (4,), 9), (1, (2,), 1), (2, (3, 4), 1)),
@@ -109,7 +111,7 @@ def test_a_chain_that_one_class_uses_goes_into_its_options() -> None:
 
 def test_necessity_finds_cyclic_options_and_forced_classes() -> None:
     # Class 1 can be had from 2 or 3, both of which need 4; an option of 4 needs 1 by way of 5.
-    draft = Draft.of(
+    draft = InstanceDraft.of(
         instance(
             [
                 *((0, (1,), 1), (1, (2,), 1), (1, (3,), 2), (2, (4,), 2), (3, (4,), 1)),
@@ -126,7 +128,9 @@ def test_necessity_finds_cyclic_options_and_forced_classes() -> None:
 def test_necessity_sets_survive_a_lack_of_work_and_short_windows_as_smaller_sets() -> None:
     rng = random.Random(1)
     nodes: list[Node] = [(c, rng.sample(range(30), 2), 1) for c in range(25) for _ in range(2)]
-    draft = drop_impossible(Draft.of(instance([*nodes, *((c, (), 1) for c in range(20, 30))])))
+    draft = drop_impossible(
+        InstanceDraft.of(instance([*nodes, *((c, (), 1) for c in range(20, 30))]))
+    )
     assert draft is not None
     children = draft.children_lists()
 
@@ -147,7 +151,9 @@ def test_necessity_sets_survive_a_lack_of_work_and_short_windows_as_smaller_sets
 def test_an_option_loses_to_trees_that_cost_less_than_what_it_alone_needs() -> None:
     # Option 1 costs 1 but is the only user of class 2; option 0 with its own child costs less.
     nodes = [(0, (1,), 2), (0, (2,), 1), (1, (), 2), (1, (3,), 1), (2, (), 9), (2, (4,), 4)]
-    left, _ = compare_options(Draft.of(instance([*nodes, (3, (), 5), (4, (), 1)])), work=10_000)
+    left, _ = compare_options(
+        InstanceDraft.of(instance([*nodes, (3, (), 5), (4, (), 1)])), work=10_000
+    )
     assert 1 not in options(left)
 
 
@@ -197,7 +203,7 @@ def test_long_chains_neither_recurse_nor_take_quadratic_memory(
     assert sharing_greedy(free, until_s=0.0) is None
 
     tied = chain(5_000, back=back, bridges=True)
-    draft = Draft.of(tied)
+    draft = InstanceDraft.of(tied)
     sets = necessities(draft, draft.children_lists(), work=10**7, window=200)
     assert max(mask.bit_length() for mask in (*sets.mask, *sets.below)) <= 800
     assert sum(mask.bit_count() for mask in sets.mask) > 20 * draft.n_classes
@@ -232,7 +238,7 @@ def test_a_class_with_very_many_options_is_not_compared_pair_by_pair() -> None:
     leaves = range(1, 401)
     nodes: list[Node] = [(0, rng.sample(leaves, 3), rng.randint(1, 9)) for _ in range(3_000)]
     raw = instance([*nodes, *((c, (), rng.randint(1, 9)) for c in leaves)])
-    _, steps = compare_options(Draft.of(raw), work=10**9)
+    _, steps = compare_options(InstanceDraft.of(raw), work=10**9)
     assert steps < 3_000**2 / 4
     reduction = simplify(raw)
     assert reduction is not None

@@ -18,11 +18,11 @@ from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.lab.search import Budget, Frame, Offered, Prices, Quoted, Usual
+from eqsat_opt.lab.search import BackendPricer, Budget, Frame, PriceCache, Quoted, Usual
 from eqsat_opt.lab.search.methods.collage import Collage
 from eqsat_opt.lab.search.methods.evolution import Evolution
 from eqsat_opt.lab.search.pricing.board import Reading
-from eqsat_opt.lab.search.pricing.outcome import Outcome
+from eqsat_opt.lab.search.pricing.outcome import PricedGraph
 from eqsat_opt.lab.search.pricing.placement import Registered
 from eqsat_opt.lab.search.pricing.regions import (
     PatternRegistry,
@@ -87,7 +87,9 @@ def framed(
 ) -> Frame:
     backends: Any = [SimpleNamespace(name=n, patterns=lambda n=n: PATTERNS[n]) for n in names]
     table = Table({name: times[name] for name in names})
-    return Frame(graph or chain(), (), Prices.of(table), "kernels", backends=backends, board=board)
+    return Frame(
+        graph or chain(), (), PriceCache.of(table), "kernels", backends=backends, board=board
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Terms:
 
     @staticmethod
     def of(graph: Graph) -> Terms:
-        frame = Frame(graph, (), Prices.of())
+        frame = Frame(graph, (), PriceCache.of())
         start, known = frame.start.graph, frame.terms.known
         running = {key: known[key] for key in start.order if known[key].runs}
         names = {name: key for key, name in frame.terms.names.items()}
@@ -209,7 +211,7 @@ def test_on_random_prices_more_backends_never_cost_more(data: st.DataObject) -> 
         assert costs[0] <= costs[1]
 
 
-def with_switches(outcome: Outcome, switch_us: float) -> float:
+def with_switches(outcome: PricedGraph, switch_us: float) -> float:
     """What the second step compares."""
     backends = [one.backend for one in outcome.kernels.values()]
     return outcome.value + switch_us * sum(a != b for a, b in pairwise(backends))
@@ -226,7 +228,7 @@ def test_on_a_device_by_its_profile() -> None:
     profile = load_profile("v100")
     pricer = ProfilePricer(profile)
     frame = Frame(
-        chain(), (), Prices.of(Offered(pricer)), "kernels", profile=profile,
+        chain(), (), PriceCache.of(BackendPricer(pricer)), "kernels", profile=profile,
         backends=pricer.backends,
     )  # fmt: skip
     assert Collage().run(frame, Budget(), 0).value == frame.start.value
@@ -250,7 +252,7 @@ class CountingBoard:
 
     tells_backends: ClassVar[bool] = True
 
-    def measure(self, outcome: Outcome) -> Reading:
+    def measure(self, outcome: PricedGraph) -> Reading:
         self.measured += 1
         return Reading(float(sum(o.backend == self.backend for o in outcome.kernels.values())))
 
@@ -305,6 +307,6 @@ def test_settings_without_meaning_are_refused(given: dict[str, Any], message: st
 
 def test_what_it_cannot_place_is_refused() -> None:
     with pytest.raises(OptionError, match="give --level kernels"):
-        Collage().run(Frame(chain(), (), Prices.of()), Budget(), 0)
+        Collage().run(Frame(chain(), (), PriceCache.of()), Budget(), 0)
     with pytest.raises(OptionError, match="choose from plain, fast"):
         Collage(library="wide").run(framed(["plain", "fast"]), Budget(), 0)

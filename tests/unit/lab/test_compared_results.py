@@ -14,7 +14,7 @@ from eqsat_opt.cli.compare.plot import front_of
 from eqsat_opt.cli.compare.table import print_comparison
 from eqsat_opt.lab.comparison import (
     CompareSettings,
-    Failure,
+    FailedRun,
     MethodResult,
     Moment,
     Original,
@@ -49,8 +49,8 @@ def test_medians_and_ranges_over_seeds() -> None:
     settings = CompareSettings(methods=("sampling", "metaflow"), seeds=4)
     costs = (4.0, 1.0, 3.0, 2.0)
     runs = [result_of("sampling", cost, seed, cpu_s=cost) for seed, cost in enumerate(costs)]
-    failed = [Failure("metaflow", seed, "it ended") for seed in range(4)]
-    everything: list[MethodResult | Failure] = [*failed, *reversed(runs)]
+    failed = [FailedRun("metaflow", seed, "it ended") for seed in range(4)]
+    everything: list[MethodResult | FailedRun] = [*failed, *reversed(runs)]
     found = gathered("m", settings, [(None, one) for one in everything])
     sampling, metaflow = found.runs
     assert [one.seed for one in sampling.results] == [0, 1, 2, 3]

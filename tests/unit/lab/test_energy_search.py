@@ -14,7 +14,7 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import parse_objective
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.lab.search import Budget, Frame, Prices, Quoted, Usual
+from eqsat_opt.lab.search import Budget, Frame, PriceCache, Quoted, Usual
 from eqsat_opt.lab.search.methods.energy import Energy
 from eqsat_opt.lab.testing import GraphMaker
 from eqsat_opt.proving.selection import load_rules
@@ -59,7 +59,7 @@ def fire(width: int = 24) -> Graph:
 def framed(graph: Graph, objective: str = "energy") -> Frame:
     goal = parse_objective(objective, (), metric=metric_name)
     rules = tuple(load_rules("metaflow", Numerics.REFACTOR))
-    return Frame(graph, rules, Prices.of(Powers(), goal))
+    return Frame(graph, rules, PriceCache.of(Powers(), goal))
 
 
 def all_totals(frame: Frame) -> list[tuple[float, float]]:
@@ -164,6 +164,6 @@ def test_what_it_cannot_read_is_refused() -> None:
     frame = framed(fire(), "time+0.5*critical_path(time)")
     with pytest.raises(OptionError, match="reads totals only"):
         Energy().run(frame, Budget(), 0)
-    plain = Frame(fire(), (), Prices.of())
+    plain = Frame(fire(), (), PriceCache.of())
     with pytest.raises(OptionError, match="nothing tells the energy of kernels here"):
         Energy(goal="linear").run(plain, Budget(), 0)

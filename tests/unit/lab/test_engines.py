@@ -15,7 +15,7 @@ from eqsat_opt.lab.comparison.products import Products, of_several_roots
 from eqsat_opt.lab.comparison.saturated import Saturated, saturated
 from eqsat_opt.lab.comparison.settings import CompareSettings
 from eqsat_opt.lab.search import Budget as SearchBudget
-from eqsat_opt.lab.search import Frame, Prices
+from eqsat_opt.lab.search import Frame, PriceCache
 from eqsat_opt.lab.search.methods.exhaustive import Exhaustive
 from eqsat_opt.lab.testing import GraphMaker, evaluate, random_inputs
 from eqsat_opt.proving.selection import load_rules, standings
@@ -38,7 +38,7 @@ def siblings(count: int = 2) -> Graph:
 
 
 def run(engine: EqSat | Tensat, graph: Graph, rules: object = RULES) -> Saturated:
-    found = saturated(graph, rules, Prices.of(), Budget(), engine=engine, deterministic=True)  # type: ignore[arg-type]
+    found = saturated(graph, rules, PriceCache.of(), Budget(), engine=engine, deterministic=True)  # type: ignore[arg-type]
     inputs = random_inputs(graph)
     after = evaluate(found.outcome.graph, inputs)
     for before, now in zip(evaluate(graph, inputs), after, strict=True):
@@ -47,7 +47,7 @@ def run(engine: EqSat | Tensat, graph: Graph, rules: object = RULES) -> Saturate
 
 
 def exhaustive(graph: Graph) -> float:
-    frame = Frame(operator_graph(lower(graph)), tuple(RULES), Prices.of())
+    frame = Frame(operator_graph(lower(graph)), tuple(RULES), PriceCache.of())
     return Exhaustive().run(frame, SearchBudget(0), 0).value
 
 

@@ -16,7 +16,7 @@ from eqsat_opt.ir.ops import Array, AttrMap, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.lab.certification import verify
 from eqsat_opt.lab.generation import arithmetic
-from eqsat_opt.lab.generation.candidates import Candidate, Instances, candidates
+from eqsat_opt.lab.generation.candidates import CandidateEquation, KnownEquations, candidates
 from eqsat_opt.lab.generation.enumeration import Enumerated, Tree, enumerate_terms
 from eqsat_opt.lab.generation.generate import Generated, generate
 from eqsat_opt.lab.generation.settings import OPERATORS, Setting, settings_for
@@ -117,16 +117,16 @@ def test_candidates_are_named_in_the_order_of_reading(found: Enumerated) -> None
     assert len(set(kept)) == len(kept)
     assert [one.size for one in kept] == sorted(one.size for one in kept)
     add = next(n for n, op in enumerate(found.setting.operations) if op.op == "Add")
-    assert Candidate((add, 0, 1), (add, 1, 0)) in kept
+    assert CandidateEquation((add, 0, 1), (add, 1, 0)) in kept
     assert not any(one.left == (add, 1, 0) for one in kept)
 
 
 def test_instances_are_recognised_in_both_directions() -> None:
-    known = Instances()
-    known.add(Candidate((0, 0, (0, 1, 2)), (0, (0, 0, 1), 2)))
-    assert known.has(Candidate((0, (1, 0), (0, 1, 1)), (0, (0, (1, 0), 1), 1)))
-    assert known.has(Candidate((0, (0, 0, 1), (1, 2)), (0, 0, (0, 1, (1, 2)))))
-    assert not known.has(Candidate((0, 0, (0, 1, 2)), (0, (0, 1, 0), 2)))
+    known = KnownEquations()
+    known.add(CandidateEquation((0, 0, (0, 1, 2)), (0, (0, 0, 1), 2)))
+    assert known.has(CandidateEquation((0, (1, 0), (0, 1, 1)), (0, (0, (1, 0), 1), 1)))
+    assert known.has(CandidateEquation((0, (0, 0, 1), (1, 2)), (0, 0, (0, 1, (1, 2)))))
+    assert not known.has(CandidateEquation((0, 0, (0, 1, 2)), (0, (0, 1, 0), 2)))
 
 
 # Statements --------------------------------------------------------------------------------------
@@ -135,7 +135,9 @@ def test_instances_are_recognised_in_both_directions() -> None:
 def test_the_most_general_statement_comes_first(found: Enumerated) -> None:
     names = [op.op for op in found.setting.operations]
     add, concat = names.index("Add"), names.index("Concat")
-    one = Candidate((add, (concat, 0, 1), (concat, 2, 3)), (concat, (add, 0, 2), (add, 1, 3)))
+    one = CandidateEquation(
+        (add, (concat, 0, 1), (concat, 2, 3)), (concat, (add, 0, 2), (add, 1, 3))
+    )
     ladder = [str(rule) for rule in statements(one, found.setting)]
     assert ladder[0] == (
         "(Concat(x, y, axis=i) + Concat(z, u, axis=i)) = Concat((x + z), (y + u), axis=i)"
@@ -148,7 +150,7 @@ def test_the_most_general_statement_comes_first(found: Enumerated) -> None:
 
 def test_bounds_of_slices_are_matched(found: Enumerated) -> None:
     names = [op.op for op in found.setting.operations]
-    one = Candidate((names.index("Slice") + 1, (names.index("Concat"), 0, 1)), 1)
+    one = CandidateEquation((names.index("Slice") + 1, (names.index("Concat"), 0, 1)), 1)
     statement = next(statements(one, found.setting))
     assert not readable([statement])
     rule = matchable(statement)

@@ -14,7 +14,7 @@ from eqsat_opt.egraph import lower
 from eqsat_opt.extract import parse_objective
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.lab.comparison.operators import operator_graph
-from eqsat_opt.lab.search import Budget, Frame, MetaFlow, Offered, Prices
+from eqsat_opt.lab.search import BackendPricer, Budget, Frame, MetaFlow, PriceCache
 from eqsat_opt.lab.search.frame import Level
 from eqsat_opt.lab.search.methods.exhaustive import Exhaustive
 from eqsat_opt.lab.search.methods.independence import is_separable, search_parts
@@ -35,7 +35,7 @@ def forward(*names: str) -> tuple[Rule, ...]:
 
 
 def framed(graph: Graph, rules: Sequence[Rule], level: Level = "operators") -> Frame:
-    prices = Prices.of(Offered(PRICER))
+    prices = PriceCache.of(BackendPricer(PRICER))
     return Frame(
         operator_graph(lower(graph)), tuple(rules), prices, level, backends=PRICER.backends
     )
@@ -135,7 +135,7 @@ def test_only_sums_fall_into_parts() -> None:
         ("time+critical_path(time)", ()), ("bytes^0.5*time^0.5", ()), ("time", ("bytes<=1e9",))
     ):  # fmt: skip
         objective = parse_objective(text, limits, metric=metric_name)
-        prices = Prices.of(Offered(PRICER), objective)
+        prices = PriceCache.of(BackendPricer(PRICER), objective)
         frame = Frame(operator_graph(lower(graph)), METAFLOW, prices)
         assert not is_separable(frame)
         found = Exhaustive().run(frame, Budget(0))

@@ -19,7 +19,7 @@ from eqsat_opt.lab.comparison.installed import (
     known_as,
     priced_sources,
 )
-from eqsat_opt.lab.search import Frame, Offered, Prices
+from eqsat_opt.lab.search import BackendPricer, Frame, PriceCache
 from eqsat_opt.lab.search.methods.collage import Collage
 from eqsat_opt.lab.search.search import Budget
 from eqsat_opt.lab.testing import GraphMaker
@@ -66,9 +66,9 @@ def framed(times: dict[str, float | None], spent: list[float]) -> Frame:
     g = GraphMaker()
     graph = g.graph(g("Tanh", g("MatMul", g.input("x", 4, 4), g.weight(4, 4))))
     pricer: Any = Priced(times)
-    device = Installed(Offered(pricer), spent.append)
+    device = Installed(BackendPricer(pricer), spent.append)
     backends = known_as(pricer.backends)
-    return Frame(graph, (), Prices.of(device), "kernels", backends=backends)
+    return Frame(graph, (), PriceCache.of(device), "kernels", backends=backends)
 
 
 def test_what_could_not_be_measured_is_not_taken_for_fast() -> None:

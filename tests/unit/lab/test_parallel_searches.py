@@ -22,12 +22,12 @@ from eqsat_opt.lab.comparison.boards import OrtBoard, ThreadedBoard
 from eqsat_opt.lab.comparison.engines import EqSat
 from eqsat_opt.lab.comparison.saturated import Saturated, saturated
 from eqsat_opt.lab.search import (
+    BackendPricer,
     Budget,
     Frame,
     MetaFlow,
-    Offered,
-    Outcome,
-    Prices,
+    PriceCache,
+    PricedGraph,
     Reading,
     make_search,
 )
@@ -66,7 +66,7 @@ def framed(
     return Frame(
         graph,
         tuple(BOOK[name] for name in rules),
-        Prices.of(Offered(pricer)),
+        PriceCache.of(BackendPricer(pricer)),
         level,
         profile=profile,
         backends=pricer.backends,
@@ -107,7 +107,7 @@ def test_this_machine_is_a_board() -> None:
     x = g.input("x", "N", 8)
     graph = g.graph(g("MatMul", g("MatMul", x, g.weight(8, 8)), g.weight(8, 8)))
     board = OrtBoard(sizes={"N": 4, "of no input": 2}, budget_s=0.01)
-    prices = Prices.of(sizes={"N": 4})
+    prices = PriceCache.of(sizes={"N": 4})
     frame = Frame(graph, (BOOK["matmul/assoc"],), prices, board=board)
     reading = board.measure(frame.outcome(frame.start))
     assert reading.time_us > 0
@@ -123,7 +123,7 @@ def test_streams_of_this_machine_are_a_board() -> None:
     """Each outcome runs as it is scheduled, and what cannot stand in a plan is said."""
     graph = chains(2)
     tensors = {name: one.load for name, one in graph.constants.items()}
-    prices, backends = Prices.of(), (load_backend("ort"),)
+    prices, backends = PriceCache.of(), (load_backend("ort"),)
     board = ThreadedBoard(tensors, budget_s=0.01)
     cores = replace(Cores.of(2), event_us=Figure(0.0, "made up"))
     frame = Frame(graph, (), prices, "streams", profile=cores, backends=backends, board=board)
@@ -166,7 +166,7 @@ class _Made(Board):
     noise: float = 0.0
     seen: list[int] = field(default_factory=list)
 
-    def measure(self, outcome: Outcome) -> Reading:
+    def measure(self, outcome: PricedGraph) -> Reading:
         weights = set(outcome.graph.constants)
         count = sum(
             node.op == "MatMul" and not weights.issuperset(node.inputs)

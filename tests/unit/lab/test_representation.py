@@ -9,8 +9,8 @@ from eqsat_opt.egraph import NO_SEEDS, lower, saturate
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.lab.comparison.operators import operator_graph
-from eqsat_opt.lab.comparison.representation import Coverage, covered_by, visited
-from eqsat_opt.lab.search import Budget, Frame, Prices
+from eqsat_opt.lab.comparison.representation import Representation, covered_by, visited
+from eqsat_opt.lab.search import Budget, Frame, PriceCache
 from eqsat_opt.lab.search.methods.exhaustive import Exhaustive
 from eqsat_opt.lab.testing import GraphMaker
 from eqsat_opt.proving.selection import load_rules
@@ -18,9 +18,9 @@ from eqsat_opt.proving.selection import load_rules
 
 def covered(
     graph: Graph, rules: str, of_engine: str | None = None, *, seeds: bool = True
-) -> Coverage:
+) -> Representation:
     frame = Frame(
-        operator_graph(lower(graph)), tuple(load_rules(rules, Numerics.REFACTOR)), Prices.of()
+        operator_graph(lower(graph)), tuple(load_rules(rules, Numerics.REFACTOR)), PriceCache.of()
     )
     _, terms, states = visited(Exhaustive(parts=False), frame, Budget(0))
     of_both = load_rules(of_engine or rules, Numerics.REFACTOR)
@@ -36,7 +36,7 @@ def sums() -> Graph:
 def test_all_graphs_of_one_root_rules_are_in_it() -> None:
     found = covered(sums(), "elementwise/factor,elementwise/mul-commute")
     assert found.graphs > 4
-    assert found == Coverage(found.graphs, found.graphs, {})
+    assert found == Representation(found.graphs, found.graphs, {})
 
 
 def test_what_the_engine_was_not_given_is_named() -> None:
@@ -53,7 +53,9 @@ def test_a_merge_is_represented_by_seeds(seeds: bool) -> None:
     x = g.input("x", 4, 6)
     graph = g.graph(*(g("MatMul", x, g.weight(6, n)) for n in (3, 5)))
     found = covered(graph, "matmul/merge-weights,matmul/slice-columns", seeds=seeds)
-    assert found == (Coverage(2, 2, {}) if seeds else Coverage(2, 1, {"matmul/merge-weights": 1}))
+    assert found == (
+        Representation(2, 2, {}) if seeds else Representation(2, 1, {"matmul/merge-weights": 1})
+    )
 
 
 def test_opaque_nodes_and_captures_are_found() -> None:
@@ -62,4 +64,4 @@ def test_opaque_nodes_and_captures_are_found() -> None:
     nodes = (node, Node("Mul", ("a", "b"), ("c",)), Node("Add", ("c", "x"), ("y",)))
     graph = Graph(("x",), ("y",), nodes, constants={}, types=types)
     found = covered(graph, "elementwise/mul-commute,elementwise/add-commute")
-    assert found == Coverage(4, 4, {})
+    assert found == Representation(4, 4, {})

@@ -29,11 +29,11 @@ from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.lab.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.lab.comparison.saturated import saturated
 from eqsat_opt.lab.search import (
+    BackendPricer,
     Budget,
     Frame,
     MetaFlow,
-    Offered,
-    Prices,
+    PriceCache,
     Search,
     SearchResult,
     make_search,
@@ -64,7 +64,7 @@ def search(
 ) -> SearchResult:
     """MetaFlow's result, checked against the graph that it came from."""
     method: Search = MetaFlow(**settings)  # type: ignore[arg-type]
-    found = method.run(Frame(graph, tuple(rules), Prices.of()), budget, 0)
+    found = method.run(Frame(graph, tuple(rules), PriceCache.of()), budget, 0)
     found.graph.check()
     assert found.graph.inputs == graph.inputs
     types = [found.graph.types[name] for name in found.graph.outputs]
@@ -77,7 +77,7 @@ def search(
 
 
 def value(graph: TermGraph) -> float:
-    return Prices.of().valuation.value(graph.costs, graph.length)
+    return PriceCache.of().valuation.value(graph.costs, graph.length)
 
 
 def operators(graph: Graph) -> list[str]:
@@ -171,7 +171,7 @@ def test_no_result_holds_a_step_of_recognition(one: Search, level: Level) -> Non
     x = g.input("x", 64, 64)
     graph = g.graph(g("Sub", x, g("ReduceMean", x, axes=(1,), keepdims=1)))
     rules = tuple(BOOK[name] for name in ("affine/subtract", "normalisation/center"))
-    frame = Frame(graph, rules, Prices.of(), level, backends=(load_backend("ort"),))
+    frame = Frame(graph, rules, PriceCache.of(), level, backends=(load_backend("ort"),))
     centred = g.graph(g("Center", x, axes=(1,)))
     assert frame.judged(centred).value < frame.start.value
     found = one.run(frame, Budget(), 0)
@@ -188,7 +188,7 @@ def test_no_result_holds_a_step_of_recognition(one: Search, level: Level) -> Non
 
 def test_no_search_beats_the_exhaustive_one() -> None:
     graph = apart_factors()
-    frame = Frame(graph, tuple(FACTORING), Prices.of())
+    frame = Frame(graph, tuple(FACTORING), PriceCache.of())
     every = Exhaustive().run(frame, AMPLE)
     assert every.stopped_by == "exhausted"
     for alpha in (1.0, 1.05, 2.0):
@@ -209,7 +209,7 @@ def test_a_tenth_of_all_graphs_holds_the_cheapest() -> None:
     parts = [g.conv(x, g.weight(64, 64, size, size), pad=size // 2) for size in (1, 1, 3)]
     graph = g.graph(g("Concat", *(g("Relu", one) for one in parts), axis=1))
     rules = tuple(load_rules("metaflow", Numerics.REFACTOR))
-    prices = Prices.of(Offered(ProfilePricer(load_profile("v100"))))
+    prices = PriceCache.of(BackendPricer(ProfilePricer(load_profile("v100"))))
 
     def frame() -> Frame:
         return Frame(operator_graph(lower(graph)), rules, prices)
@@ -322,7 +322,7 @@ def test_reading_a_value_twice_reads_its_bytes_once() -> None:
 
 
 def rewrites_of(graph: Graph, rules: Sequence[Rule]) -> tuple[Terms, Workbench, list[str]]:
-    terms = Terms(graph, Prices.of())
+    terms = Terms(graph, PriceCache.of())
     start = terms.start()
     return terms, Workbench(terms, start), [r.rule for r in Matching(terms, rules).rewrites(start)]
 
@@ -417,7 +417,7 @@ def test_opaque_nodes_and_captured_names_stay() -> None:
         graph.inputs, (*graph.outputs, "branch"), (*graph.nodes, loop), graph.constants, types
     )
     captured.check()
-    found = MetaFlow().run(Frame(captured, (BOOK["concat/whole-slice"],), Prices.of()), AMPLE)
+    found = MetaFlow().run(Frame(captured, (BOOK["concat/whole-slice"],), PriceCache.of()), AMPLE)
     found.graph.check()
     assert found.steps == ("concat/whole-slice",)
     relu = next(node for node in found.graph.nodes if node.op == "Relu")
@@ -584,7 +584,7 @@ FEW = [
 @pytest.mark.parametrize("name", EXHAUSTIVE)
 def test_no_exhaustive_search_beats_a_saturated_egraph(name: str) -> None:
     """With alpha beyond all bounds the search sees every graph up to twice the size."""
-    graph, rules, prices = EXHAUSTIVE[name](), FEW, Prices.of()
+    graph, rules, prices = EXHAUSTIVE[name](), FEW, PriceCache.of()
     start = operator_graph(lower(graph))
     found = search(start, rules, AMPLE, alpha=1e9)
     assert found.stopped_by == "exhausted"
@@ -602,7 +602,7 @@ def test_both_price_the_same_graph_alike() -> None:
     start = operator_graph(lower(graph))
     assert "Concat" in operators(start)
     assert operators(start).count("Add") == 2  # the biases
-    own = saturated(graph, [], Prices.of(), Saturation()).outcome.value
+    own = saturated(graph, [], PriceCache.of(), Saturation()).outcome.value
     assert own == pytest.approx(graph_cost_us(start, OperatorCost()), abs=1e-3)
     inputs = random_inputs(graph)
     for before, after in zip(evaluate(graph, inputs), evaluate(start, inputs), strict=True):

@@ -11,7 +11,7 @@ from eqsat_opt.egraph import lower
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.lab.comparison.operators import operator_graph
-from eqsat_opt.lab.search import Budget, Frame, MetaFlow, Prices
+from eqsat_opt.lab.search import Budget, Frame, MetaFlow, PriceCache
 from eqsat_opt.lab.search.methods.dpp import Dpp
 from eqsat_opt.lab.search.methods.enumeration import Enumeration
 from eqsat_opt.lab.search.methods.pruning import Pruning
@@ -28,7 +28,9 @@ Exhaustive = Enumeration | Pruning | Dpp
 
 
 def frame(graph: Graph, rules: Sequence[Rule] = ()) -> Frame:
-    return Frame(operator_graph(lower(graph)), tuple(rules) or tuple(default_rules()), Prices.of())
+    return Frame(
+        operator_graph(lower(graph)), tuple(rules) or tuple(default_rules()), PriceCache.of()
+    )
 
 
 def sru_step(width: int = 16) -> Graph:

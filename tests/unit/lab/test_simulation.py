@@ -13,13 +13,13 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.lab.search import Frame, Offered, Prices
+from eqsat_opt.lab.search import BackendPricer, Frame, PriceCache
 from eqsat_opt.lab.search.frame import Level
 from eqsat_opt.lab.search.pricing.streaming import Streams, eager
 from eqsat_opt.lab.testing import GraphMaker
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
-from eqsat_opt.runtime.plan.simulation import Load, simulate
+from eqsat_opt.runtime.plan.simulation import LaunchLoad, simulate
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule, serial
 
 V100 = load_profile("v100")
@@ -31,7 +31,7 @@ def device(**figures: float) -> DeviceProfile:
     return replace(V100, **{name: Figure(value, "made up") for name, value in named.items()})  # type: ignore[arg-type]
 
 
-def together(*loads: Load) -> float:
+def together(*loads: LaunchLoad) -> float:
     """Until all end that begin at once, each on a stream of its own."""
     placed = schedule([one.time_us for one in loads], [], len(loads))
     return simulate(placed, loads).makespan_us
@@ -45,18 +45,18 @@ def together(*loads: Load) -> float:
     [((0.5, 0.5), 4.0), ((1.0, 1.0), 8.0), ((0.75, 0.75), 6.0), ((1.0, 0.0), 4.0), ((0.5,), 4.0)],
 )
 def test_the_device_is_shared(widths: tuple[float, ...], makespan: float) -> None:
-    assert together(*(Load(busy_us=4.0, width=width) for width in widths)) == makespan
+    assert together(*(LaunchLoad(busy_us=4.0, width=width) for width in widths)) == makespan
 
 
 def test_a_launch_leaves_the_device_free() -> None:
     # The second is launched while the first computes, and computes alone.
-    assert together(Load(0.0, 3.0), Load(3.0, 2.0)) == 5.0
+    assert together(LaunchLoad(0.0, 3.0), LaunchLoad(3.0, 2.0)) == 5.0
     # Both compute from 1 on: at half the speed until 5, where the shorter one ends.
-    assert together(Load(1.0, 2.0), Load(1.0, 4.0)) == 7.0
+    assert together(LaunchLoad(1.0, 2.0), LaunchLoad(1.0, 4.0)) == 7.0
 
 
 def test_waiting_costs_an_event() -> None:
-    loads = [Load(1.0, 3.0, 0.5)] * 3
+    loads = [LaunchLoad(1.0, 3.0, 0.5)] * 3
     placed = schedule([4.0] * 3, [(0, 2), (1, 2)], 2)
     found = simulate(placed, loads, 1.5)
     assert found.begin_us == (0.0, 0.0, 5.5)
@@ -67,20 +67,21 @@ def test_waiting_costs_an_event() -> None:
 
 
 @st.composite
-def dags(draw: st.DrawFn) -> tuple[list[Load], list[tuple[int, int]]]:
+def dags(draw: st.DrawFn) -> tuple[list[LaunchLoad], list[tuple[int, int]]]:
     n = draw(st.integers(1, 8))
     pairs = [(a, b) for b in range(n) for a in range(b)]
     edges = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=12)) if pairs else []
     quarters = st.integers(0, 4)
     loads = [
-        Load(draw(quarters) / 4, draw(st.integers(0, 5)), draw(quarters) / 4) for _ in range(n)
+        LaunchLoad(draw(quarters) / 4, draw(st.integers(0, 5)), draw(quarters) / 4)
+        for _ in range(n)
     ]
     return loads, edges
 
 
 @given(dags(), st.integers(1, 4), st.integers(0, 2))
 def test_between_no_device_and_one_that_takes_turns(
-    graph: tuple[list[Load], list[tuple[int, int]]], streams: int, event_us: int
+    graph: tuple[list[LaunchLoad], list[tuple[int, int]]], streams: int, event_us: int
 ) -> None:
     loads, edges = graph
     times = [one.time_us for one in loads]
@@ -100,7 +101,7 @@ def test_between_no_device_and_one_that_takes_turns(
 
 @given(dags(), st.integers(1, 4), st.integers(0, 2))
 def test_eager_kernels_keep_the_order(
-    graph: tuple[list[Load], list[tuple[int, int]]], most: int, event_us: int
+    graph: tuple[list[LaunchLoad], list[tuple[int, int]]], most: int, event_us: int
 ) -> None:
     loads, edges = graph
     loads = [replace(one, launch_us=one.launch_us + 1.0) for one in loads]
@@ -135,7 +136,7 @@ def matmul(rows: int, columns: int, depth: int) -> Kernel:
 
 def framed(graph: Graph, profile: DeviceProfile, level: Level = "streams") -> Frame:
     pricer = ProfilePricer(profile)
-    prices = Prices.of(Offered(pricer))
+    prices = PriceCache.of(BackendPricer(pricer))
     return Frame(graph, (), prices, level, profile=profile, backends=pricer.backends)
 
 
@@ -211,12 +212,12 @@ def test_the_time_stands_for_the_sum_in_other_objectives() -> None:
     graph, profile = branches(2), device(launch_us=2.0)
     pricer = ProfilePricer(profile)
     objective = Objective({"time_us": 1.0, "launches": 10.0})
-    prices = Prices.of(Offered(pricer), objective)
+    prices = PriceCache.of(BackendPricer(pricer), objective)
     frame = Frame(graph, (), prices, "streams", profile=profile, backends=pricer.backends)
     found = frame.outcome(frame.start)
     assert found.value == pytest.approx(found.metrics["time_us"] + 10 * found.metrics["launches"])
     limited = Objective({"time_us": 1.0}, limits={"time_us": framed(graph, profile).start.value})
-    prices = Prices.of(Offered(pricer), limited)
+    prices = PriceCache.of(BackendPricer(pricer), limited)
     frame = Frame(graph, (), prices, "streams", profile=profile, backends=pricer.backends)
     assert frame.start.value == framed(graph, profile).start.value  # the sum is above the limit
 

@@ -12,7 +12,7 @@ from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.lab.search import Budget, Frame, MetaFlow, Prices, Quoted, Usual
+from eqsat_opt.lab.search import Budget, Frame, MetaFlow, PriceCache, Quoted, Usual
 from eqsat_opt.lab.search.methods.taso import Published, Taso
 from eqsat_opt.lab.testing import GraphMaker
 from eqsat_opt.proving.selection import load_rules
@@ -43,7 +43,7 @@ def siblings() -> Graph:
 
 
 def framed(slice_us: float) -> Frame:
-    return Frame(siblings(), RULES, Prices.of(Counting(slice_us)))
+    return Frame(siblings(), RULES, PriceCache.of(Counting(slice_us)))
 
 
 def test_a_split_that_costs_something_is_thought_free() -> None:
@@ -67,7 +67,7 @@ def test_what_pays_in_truth_is_found_by_both() -> None:
 
 
 def test_only_moving_data_is_free() -> None:
-    prices = Prices.of(Published(Counting(7.0)))
+    prices = PriceCache.of(Published(Counting(7.0)))
     frame = Frame(siblings(), (), prices)
     kernels = [one.kernel for one in frame.outcome(frame.start).kernels.values()]
     assert [prices.rows(one)[0].metrics[TIME] for one in kernels if one] == [10.0] * 4
@@ -80,7 +80,7 @@ def blocks() -> Frame:
     for name in "xy":
         x = g.input(name, 1, 4, 6, 6)
         heads += [g("Tanh", g.conv(x, g.weight(4, 4, 1, 1))) for _ in range(2)]
-    return Frame(g.graph(*heads), RULES, Prices.of(Counting(2.0)))
+    return Frame(g.graph(*heads), RULES, PriceCache.of(Counting(2.0)))
 
 
 def test_a_graph_that_waited_is_followed_all_the_same() -> None:

@@ -42,14 +42,14 @@ from eqsat_opt.pipeline import terms
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.racing import examination
-from eqsat_opt.racing.examination import Terms, affordable, examine
+from eqsat_opt.racing.examination import RaceTerms, affordable, examine
 from eqsat_opt.runtime import processor
 from eqsat_opt.runtime.backends.ort import backend
 from eqsat_opt.runtime.backends.ort.backend import OrtBackend
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.sandbox import Sandbox, sandbox
-from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
+from eqsat_opt.runtime.backends.workers import KernelWorker, MeasurementRequest, measure_kernels
 from eqsat_opt.select import proposal as proposal_module
 from eqsat_opt.select.choosing.pricing import PricedCandidates
 from eqsat_opt.select.proposal import SearchOptions, propose
@@ -205,7 +205,9 @@ class StubWorker:
     clock: Clock
     asked: int = 0
 
-    def measure(self, request: Request, threads: int, *, deadline: Deadline) -> str | None:
+    def measure(
+        self, request: MeasurementRequest, threads: int, *, deadline: Deadline
+    ) -> str | None:
         self.asked += 1
         self.clock.now_s += 10.0
         return None if deadline.expired else request.content.decode()
@@ -214,7 +216,9 @@ class StubWorker:
 def test_what_a_deadline_cuts_off_is_not_measured_and_no_failure() -> None:
     clock = Clock()
     worker = StubWorker(clock)
-    requests = [Request("ort", name.encode()) for name in ("one", "two", "three", "four")]
+    requests = [
+        MeasurementRequest("ort", name.encode()) for name in ("one", "two", "three", "four")
+    ]
     found = measure_kernels(
         requests, 1, worker=cast(KernelWorker, worker), deadline=Deadline.after(25.0, clock)
     )
@@ -246,7 +250,7 @@ def test_what_starts_slowly_is_not_taken_for_a_slow_model(monkeypatch: pytest.Mo
 
     for module in (examination, reference):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
-    terms = Terms(
+    terms = RaceTerms(
         threads=1,
         numerics=Numerics.REASSOCIATE,
         seeds=(0,),
@@ -262,7 +266,7 @@ def test_what_starts_slowly_is_not_taken_for_a_slow_model(monkeypatch: pytest.Mo
 
 def test_a_late_check_claims_nothing() -> None:
     model = build("sums@3").SerializeToString()
-    late = Terms(1, Numerics.REASSOCIATE, (0,), (), 1.0, deadline=Deadline.after(-1.0))
+    late = RaceTerms(1, Numerics.REASSOCIATE, (0,), (), 1.0, deadline=Deadline.after(-1.0))
     examined = examine({"best": model}, model, late)
     assert "--budget" in examined.obstacle
     assert not examined.is_sound("best")
@@ -356,8 +360,8 @@ def _endless() -> onnx.ModelProto:
     )
 
 
-def _terms(box: Sandbox, deadline: Deadline) -> Terms:
-    return Terms(1, Numerics.REASSOCIATE, (0, 1), (Sizes(),), 1.0, deadline=deadline, box=box)
+def _terms(box: Sandbox, deadline: Deadline) -> RaceTerms:
+    return RaceTerms(1, Numerics.REASSOCIATE, (0, 1), (Sizes(),), 1.0, deadline=deadline, box=box)
 
 
 def test_a_model_that_runs_longer_than_the_budget_claims_nothing() -> None:
@@ -389,7 +393,7 @@ def test_a_candidate_that_runs_longer_than_the_budget_is_left_out() -> None:
 
 
 def test_nothing_is_compared_where_loading_alone_would_be_late() -> None:
-    terms = Terms(
+    terms = RaceTerms(
         1,
         Numerics.REASSOCIATE,
         (0,),
@@ -405,7 +409,7 @@ def test_nothing_is_compared_where_loading_alone_would_be_late() -> None:
 def test_no_race_begins_that_would_end_too_late(left_s: float, is_held: bool) -> None:
     model = build("sums@3")
     reference = replace(Reference.of(model, OrtOptions(1), (0,)), build_s=1.0, run_s=1.0)
-    terms = Terms(
+    terms = RaceTerms(
         1, Numerics.REASSOCIATE, (0,), (Sizes(),), 1e-9, deadline=Deadline.after(left_s, Clock())
     )
     examined = examination.Examination(reference, {}, {}, 0.0)

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from eqsat_opt.api import run
 from eqsat_opt.approximation import survey
 from eqsat_opt.approximation.prices import Prices, Shape
-from eqsat_opt.approximation.static.region import Region
+from eqsat_opt.approximation.static.region import TimedRegion
 from eqsat_opt.errors import OptionError
 from eqsat_opt.pipeline.forms import approximated
 from eqsat_opt.pipeline.options import Options
@@ -51,7 +51,7 @@ def prices(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     shape = Shape(4, _K, _K)
     found = Prices({shape: 100.0}, {shape: times}, {(4, _K): 5.0})
     monkeypatch.setattr(survey, "measure_prices", lambda *_: found)
-    monkeypatch.setattr(survey, "static_region", lambda *_, **__: Region())
+    monkeypatch.setattr(survey, "static_region", lambda *_, **__: TimedRegion())
     return times
 
 

@@ -9,7 +9,7 @@ from eqsat_opt import api
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.errors import OptionError
 from eqsat_opt.lab.comparison import CompareSettings
-from eqsat_opt.lab.experiments.worker import Task
+from eqsat_opt.lab.experiments.worker import MethodTask
 from eqsat_opt.pipeline.options import Options
 
 _FINITE = Options(target="v100", effort="quick", store="", threads=1)
@@ -25,7 +25,9 @@ def test_the_default_is_that_of_the_target() -> None:
 
 def test_comparisons_are_of_finite_models() -> None:
     def task(options: Options) -> str:
-        made = Task.of(CompareSettings(), options, model="m", name="m", method="eqsat", seed=0)
+        made = MethodTask.of(
+            CompareSettings(), options, model="m", name="m", method="eqsat", seed=0
+        )
         assert made.record["numerics"] == made.options["numerics"]
         return str(made.options["numerics"])
 

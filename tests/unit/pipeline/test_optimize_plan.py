@@ -40,7 +40,7 @@ from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import make_constants
-from eqsat_opt.runtime.plan.plan import Computed, Plan, Stored
+from eqsat_opt.runtime.plan.plan import ComputedConstant, Plan, Stored
 from eqsat_opt.runtime.planning.planner import make_plan
 from eqsat_opt.select.choosing.forms import MadeValue
 from eqsat_opt.select.rebuilding.planning import SESSION, drafts, in_parallel, placements
@@ -297,7 +297,7 @@ def test_constants_that_a_search_made_are_recipes() -> None:
     tensors = {name: one.load for name, one in import_model(load_model(model)).constants.items()}
     plan = make_plan(graph, tensors, lambda node: "ort")
     kinds = {type(recipe) for recipe in plan.constants.values()}
-    assert kinds >= {Stored, Computed}
+    assert kinds >= {Stored, ComputedConstant}
     feeds = random_inputs(model, 0)
     runner = Executable(
         plan, make_constants(plan, tensors), HostDevice(), {"ort": load_launcher("ort")}

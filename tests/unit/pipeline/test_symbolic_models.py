@@ -348,7 +348,9 @@ def test_a_win_must_hold_on_every_set(
     assert len(result.further_races) == n_races - 1
 
 
-TERMS = examination.Terms(1, Numerics.REASSOCIATE, (0,), (Sizes({"N": 1}), Sizes({"N": 8})), 1.0)
+TERMS = examination.RaceTerms(
+    1, Numerics.REASSOCIATE, (0,), (Sizes({"N": 1}), Sizes({"N": 8})), 1.0
+)
 
 
 def wrong_at(size: int) -> onnx.ModelProto:

@@ -31,7 +31,7 @@ from eqsat_opt.racing.race_result import RaceEntry, RaceResult
 from eqsat_opt.runtime.backends.native import library, tuning
 from eqsat_opt.runtime.backends.native.convolutions import winograd_name
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
+from eqsat_opt.runtime.backends.native.sites import Site, SiteWay, with_names, with_ways
 from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, sites, tune
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 from eqsat_opt.runtime.backends.tuned_file import (
@@ -107,7 +107,7 @@ def ours_are_faster(model: onnx.ModelProto, *_: Any, **__: Any) -> dict[str, flo
 
 
 def choice(own: float, **times_us: float) -> tuning._Choice:
-    site = Site(("a",), (Way("f2", (), 4), Way("f4", (), 16)))
+    site = Site(("a",), (SiteWay("f2", (), 4), SiteWay("f4", (), 16)))
     return tuning._Choice(site, own, times_us).fastest(math.inf)
 
 
@@ -135,7 +135,7 @@ def test_small_sites_are_judged_by_the_whole_model(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tuning, "_time_ratio", lambda a, b, *_, **__: time_of(a) / time_of(b))
 
     def small(name: str, own: float, other: float) -> tuning._Choice:
-        site = Site((name,), (Way(name, (), 1),), is_small=name == "generated")
+        site = Site((name,), (SiteWay(name, (), 1),), is_small=name == "generated")
         return tuning._Choice(site, own, {name: other}).tried()
 
     choices = (
@@ -173,7 +173,7 @@ def test_a_planted_inaccurate_kernel_is_withdrawn(monkeypatch: pytest.MonkeyPatc
     outputs = OrtSession(model, ONE).run(feeds())
 
     def fast_and_wrong(
-        model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]
+        model: onnx.ModelProto, chosen: Sequence[tuple[Site, SiteWay]]
     ) -> onnx.ModelProto:
         made = with_ways(model, chosen)
         rough = {site.nodes[0] for site, way in chosen if way.roughness == 16}

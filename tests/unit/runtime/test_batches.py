@@ -11,14 +11,14 @@ import pytest
 
 from eqsat_opt.runtime.backends.cublaslt.described import calls
 from eqsat_opt.runtime.backends.shared.batches import one_product
-from eqsat_opt.runtime.backends.shared.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import StridedTensor
 from tests.tools.fake_gpu import FakeArray, FakeGpu
 
 Shape = tuple[int, ...]
 
 
-def tensor(array: Any) -> Tensor:
-    return Tensor(array.shape, tuple(step // array.itemsize for step in array.strides))
+def tensor(array: Any) -> StridedTensor:
+    return StridedTensor(array.shape, tuple(step // array.itemsize for step in array.strides))
 
 
 def drawn(shape: Shape, form: str) -> Any:

@@ -16,7 +16,7 @@ from eqsat_opt.runtime.devices import gpu_meter, nvml
 from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
 from eqsat_opt.runtime.devices.meters import find_meter, open_meter
 from eqsat_opt.runtime.energy_windows import (
-    Load,
+    RepeatedLoad,
     Window,
     WindowOptions,
     energy_report,
@@ -42,7 +42,7 @@ def load(
     power_w: float,
     time_us: float,
     then: Callable[[], object] = lambda: None,
-) -> Load:
+) -> RepeatedLoad:
     """Runs for so long, after which nothing is left to do until the next begins."""
     machine, end_ns = fake.machine, 0
 
@@ -55,7 +55,7 @@ def load(
         machine.now_ns = max(end_ns, machine.now_ns)
         then()
 
-    return Load(name, queue, wait)
+    return RepeatedLoad(name, queue, wait)
 
 
 @pytest.mark.parametrize("time_us", [300.0, 70_000.0])

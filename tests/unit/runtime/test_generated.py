@@ -23,7 +23,7 @@ from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import EqsatError, ModelError, RuntimeFailed
 from eqsat_opt.runtime.backends.generated import compiling
 from eqsat_opt.runtime.backends.generated.compiling import compiled, compiler_missing
-from eqsat_opt.runtime.backends.generated.kernel import Kernel
+from eqsat_opt.runtime.backends.generated.kernel import FloatKernel
 from eqsat_opt.runtime.backends.generated.source import DOMAIN, source
 from eqsat_opt.runtime.backends.native import tuning
 from eqsat_opt.runtime.backends.native.library import instructions, missing
@@ -316,7 +316,7 @@ def test_a_description_is_of_its_node() -> None:
 
 def test_descriptions_keep_what_is_no_number() -> None:
     kernel = operator_kernel("Clip", [(3,)], {"min": float("-inf"), "max": float("inf")})
-    again = Kernel.from_json(kernel.to_json())
+    again = FloatKernel.from_json(kernel.to_json())
     assert again == kernel
     assert "from_bits(0xff800000u)" in source([again])
 

@@ -30,7 +30,7 @@ from eqsat_opt.runtime.backends.cublaslt.recorded import (
     MARGIN_BYTES,
     NO_SUPPORT,
     Algorithm,
-    Choice,
+    CublasLtChoice,
     Support,
     product_key,
     support_bytes,
@@ -38,7 +38,7 @@ from eqsat_opt.runtime.backends.cublaslt.recorded import (
 )
 from eqsat_opt.runtime.backends.cudnn.oracle import Oracle
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec
-from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec, Site, site_of, spec_from_json
+from eqsat_opt.runtime.backends.cudnn.spec import CudnnSite, CudnnSpec, site_of, spec_from_json
 from eqsat_opt.runtime.backends.gpu import device_backend, runner_of
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.shared.products import product_of
@@ -144,7 +144,7 @@ def test_casts_of_empty_tensors_and_of_inputs_that_are_outputs(extent: int) -> N
 # ** what is asked of libraries **
 
 
-def site(kernel: Kernel, precision: Precision) -> Site:
+def site(kernel: Kernel, precision: Precision) -> CudnnSite:
     found = site_of(kernel, precision=precision)
     assert found is not None
     return found
@@ -263,7 +263,9 @@ def table(kernel: Kernel, gelu: str = "") -> Support:
     found = product_of(kernel)
     assert found is not None
     key = product_key(kernel, found, Precision.STRICT)
-    return Support(130_100, gelu, {key: (Choice(FOUND.name, 4096), Choice("other"))})
+    return Support(
+        130_100, gelu, {key: (CublasLtChoice(FOUND.name, 4096), CublasLtChoice("other"))}
+    )
 
 
 def test_tables_of_cublaslt_are_read_as_they_were_written() -> None:

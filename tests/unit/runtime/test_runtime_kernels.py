@@ -28,7 +28,7 @@ from eqsat_opt.runtime.backends.ort.nchwc import (
     reorder_out_model,
 )
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
-from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
+from eqsat_opt.runtime.backends.workers import KernelWorker, MeasurementRequest, measure_kernels
 from eqsat_opt.runtime.inputs import random_inputs
 
 ONE_THREAD = OrtOptions(threads=1)
@@ -126,8 +126,8 @@ def test_unusable_kernel_is_an_error_here() -> None:
         measure_kernel(unary("NoSuchOperator", [4]), 1)
 
 
-def request(op: str, shape: list[int]) -> Request:
-    return Request("ort", unary(op, shape).SerializeToString())
+def request(op: str, shape: list[int]) -> MeasurementRequest:
+    return MeasurementRequest("ort", unary(op, shape).SerializeToString())
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_worker_measures_and_outlives_bad_kernels(worker: KernelWorker) -> None:
     bad = request("NoSuchOperator", [4])
     seen: list[tuple[int, int]] = []
     results = measure_kernels(
-        [good, bad, Request("ort", b"garbage"), good],
+        [good, bad, MeasurementRequest("ort", b"garbage"), good],
         1,
         progress=lambda done, total: seen.append((done, total)),
         worker=worker,
@@ -184,7 +184,7 @@ def test_no_models_need_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_executor_takes_the_place_of_the_worker() -> None:
-    requests = [request("Tanh", [8]), Request("ort", b"garbage")]
+    requests = [request("Tanh", [8]), MeasurementRequest("ort", b"garbage")]
     with ThreadPoolExecutor(1) as executor:
         first, second = measure_kernels(requests, 1, executor=executor)
     assert first is not None

@@ -15,13 +15,13 @@ import pytest
 from eqsat_opt.ir.onnx.exporter import model_proto
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.training.joint import TrainingGraph, TrainingOptions, training_graph
-from eqsat_opt.training.optimisers import Settings
+from eqsat_opt.training.optimisers import OptimiserSettings
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 nn: Any = torch.nn
 Module: Any = nn.Module
 
-SETTINGS = Settings(weight_decay=0.01)
+SETTINGS = OptimiserSettings(weight_decay=0.01)
 RATE = 0.01
 
 

@@ -17,7 +17,7 @@ from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.ir.onnx.exporter import model_proto
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.training.joint import UPDATES_KEY, TrainingGraph, TrainingOptions, training_graph
-from eqsat_opt.training.optimisers import OPTIMISERS, Settings
+from eqsat_opt.training.optimisers import OPTIMISERS, OptimiserSettings
 
 Arrays = dict[str, np.ndarray]
 RNG = np.random.default_rng(0)
@@ -61,7 +61,7 @@ def batch(samples: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_steps_lower_the_loss_at_any_batch_size(optimiser: str) -> None:
-    graph = perceptron(optimiser=optimiser, settings=Settings(weight_decay=1e-3))
+    graph = perceptron(optimiser=optimiser, settings=OptimiserSettings(weight_decay=1e-3))
     assert set(graph.parameters) == {"a", "b", "c"}
     assert json.loads(graph.model.metadata_props[UPDATES_KEY]) == graph.updates
     for samples in (1, 5):
@@ -185,4 +185,4 @@ def test_names_that_are_taken_are_errors() -> None:
 @pytest.mark.parametrize("wrong", [{"momentum": 1.0}, {"epsilon": 0.0}, {"weight_decay": -1.0}])
 def test_numbers_out_of_range(wrong: dict[str, float]) -> None:
     with pytest.raises(OptionError):
-        Settings(**wrong)
+        OptimiserSettings(**wrong)

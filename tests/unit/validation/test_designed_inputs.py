@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.ir.sizes.sizes import Sizes
-from eqsat_opt.racing.examination import Examination, Terms, examine
+from eqsat_opt.racing.examination import Examination, RaceTerms, examine
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.sandbox import Sandbox, sandbox
 from eqsat_opt.validation.compare import Reference, differences
@@ -24,7 +24,7 @@ from eqsat_opt.validation.designed_inputs import added_masks
 from eqsat_opt.validation.noise import noisy
 
 OPTIONS = OrtOptions(threads=1)
-TERMS = Terms(1, Numerics.REASSOCIATE, (0, 1, 2), (Sizes(),), 0.0)
+TERMS = RaceTerms(1, Numerics.REASSOCIATE, (0, 1, 2), (Sizes(),), 0.0)
 WEIGHT = np.random.default_rng(0).standard_normal((8, 4, 1, 1)).astype(np.float32)
 
 

@@ -29,7 +29,7 @@ from eqsat_opt.validation.noise import noisy
 from eqsat_opt.validation.own_movement import neighbouring
 from eqsat_opt.validation.reference import Trial
 from eqsat_opt.validation.served_sizes import served
-from eqsat_opt.validation.trials import Draft, size_drafts
+from eqsat_opt.validation.trials import InputDraft, size_drafts
 
 OPTIONS = OrtOptions(threads=1)
 PLAIN = OrtOptions(threads=1, level="disabled")
@@ -211,7 +211,7 @@ def test_special_values_in_half_precision_accuse_by_its_rounding(
     factor: float, is_wrong: bool
 ) -> None:
     first, second = halves(turned=False), halves(turned=True, factor=factor)
-    draft = Draft("with an infinity", "special", one_infinite)
+    draft = InputDraft("with an infinity", "special", one_infinite)
     feeds = draft.draw(0)
     reference = Reference.of(first, OPTIONS, (0, 1), drafts=[draft])
     plain = tuple(OrtSession(first, OPTIONS).run(feeds))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from eqsat_opt.ir.graph.graph import Constant, Graph, Node
 from eqsat_opt.ir.values.types import FLOATS, TensorType
 
-__all__ = ["AffineForm", "AffineForms", "Block", "Data", "Part", "Pick"]
+__all__ = ["AffineForm", "AffineForms", "Block", "ColumnRange", "Data", "Pick"]
 
 _MOST = 8
 """Greatest number of products and addends of a form; gates have fewer."""
@@ -45,16 +45,16 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Part:
+class ColumnRange:
     """The columns ``lo`` to ``hi`` of a value: its elements along the last axis."""
 
     name: str
     lo: int
     hi: int
 
-    def columns(self, lo: int, hi: int) -> Part:
+    def columns(self, lo: int, hi: int) -> ColumnRange:
         """Return columns of these columns."""
-        return Part(self.name, self.lo + lo, self.lo + hi)
+        return ColumnRange(self.name, self.lo + lo, self.lo + hi)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Block:
     """Rows of a part of a weight matrix."""
 
     rows: tuple[int, int]
-    of: Part
+    of: ColumnRange
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class AffineForm:
     """
 
     products: tuple[tuple[Data, Block], ...] = ()
-    bias: tuple[Part, ...] = ()
-    addends: tuple[Part, ...] = ()
+    bias: tuple[ColumnRange, ...] = ()
+    addends: tuple[ColumnRange, ...] = ()
 
     def plus(self, other: AffineForm) -> AffineForm | None:
         """Return the sum; ``None`` if it is too long for a gate."""
@@ -192,7 +192,7 @@ class AffineForms:
                 size = rows
             if not isinstance(size, int):
                 return None
-            block = Block((start, start + size), Part(right, 0, columns))
+            block = Block((start, start + size), ColumnRange(right, 0, columns))
             products.append((self.data(name), block))
             start += size
         return AffineForm(tuple(products)) if start == rows and len(products) <= _MOST else None
@@ -205,7 +205,7 @@ class AffineForms:
         return None if first is None or second is None else first.plus(second)
 
     def _addend(self, name: str, type_: TensorType, columns: int) -> AffineForm | None:
-        part = Part(name, 0, columns)
+        part = ColumnRange(name, 0, columns)
         constant = self.graph.constants.get(name)
         if constant is not None:
             return AffineForm(bias=(part,)) if _is_vector(constant, columns) else None

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.graph.handles import uniform_value
-from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForm, AffineForms, Part
+from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForm, AffineForms, ColumnRange
 
-__all__ = ["Step", "steps_in"]
+__all__ = ["CellStep", "steps_in"]
 
 
 @dataclass(frozen=True)
-class Step:
+class CellStep:
     """One step of a cell.
 
     Attributes:
@@ -34,10 +34,10 @@ class Step:
     cell: str = ""
     cell_before: str | None = None
     reset: str = ""
-    inner: AffineForm | Part | None = None
+    inner: AffineForm | ColumnRange | None = None
 
 
-def steps_in(forms: AffineForms) -> Iterator[Step]:
+def steps_in(forms: AffineForms) -> Iterator[CellStep]:
     """Yield every value of a graph that may be the state after a step, with its step."""
     for node in forms.graph.nodes:
         if node.op == "Mul":
@@ -63,7 +63,7 @@ def _producer(name: str, op: str, graph: Graph) -> Node | None:
     return node if node is not None and node.op == op else None
 
 
-def _lstm(node: Node, forms: AffineForms) -> Step | None:
+def _lstm(node: Node, forms: AffineForms) -> CellStep | None:
     """Find h = σ(o)·tanh(c), where c = σ(f)·c' + σ(i)·tanh(g); c' is absent if it is zero."""
     graph = forms.graph
     for gate, squashed in _operands(node.output, "Mul", graph):
@@ -75,7 +75,7 @@ def _lstm(node: Node, forms: AffineForms) -> Step | None:
         new = _new(cell, forms)
         if new is not None:
             # Without a cell before there is no forget gate.
-            return Step("LSTM", node.output, (new[0], o, AffineForm(), new[1]), cell=cell)
+            return CellStep("LSTM", node.output, (new[0], o, AffineForm(), new[1]), cell=cell)
         for kept, added in _operands(cell, "Add", graph):
             new = _new(added, forms)
             if new is None:
@@ -84,7 +84,7 @@ def _lstm(node: Node, forms: AffineForms) -> Step | None:
                 f = forms.activated(gate, "Sigmoid")
                 if f is not None:
                     gates = new[0], o, f, new[1]
-                    return Step("LSTM", node.output, gates, cell=cell, cell_before=before)
+                    return CellStep("LSTM", node.output, gates, cell=cell, cell_before=before)
     return None
 
 
@@ -97,7 +97,7 @@ def _new(name: str, forms: AffineForms) -> tuple[AffineForm, AffineForm] | None:
     return None
 
 
-def _gru(node: Node, forms: AffineForms) -> Step | None:
+def _gru(node: Node, forms: AffineForms) -> CellStep | None:
     """Find h = (1 - σ(z))·n + σ(z)·h', or n + σ(z)·(h' - n), where n = tanh(…)."""
     graph = forms.graph
     for first, second in _operands(node.output, "Add", graph):
@@ -128,7 +128,7 @@ def _is_one_minus(name: str, gate: str, graph: Graph) -> bool:
 
 def _gru_with(
     state: str, z: AffineForm, before: str, *, new: str, forms: AffineForms
-) -> Step | None:
+) -> CellStep | None:
     graph = forms.graph
     tanh = _producer(new, "Tanh", graph)
     n = None if tanh is None else forms.form(tanh.inputs[0])
@@ -139,7 +139,7 @@ def _gru_with(
             for gate, other in _operands(data.name, "Mul", graph):
                 r = forms.activated(gate, "Sigmoid")
                 if r is not None and other == before and data.pick is None:
-                    return Step("GRU", state, (z, r, n), before, reset=data.name)
+                    return CellStep("GRU", state, (z, r, n), before, reset=data.name)
         return None
     if len(n.addends) > 1:
         return None
@@ -150,7 +150,9 @@ def _gru_with(
         if r is None or part.lo:
             continue
         if form is not None:
-            return Step("GRU", state, (z, r, rest), before, inner=form)
+            return CellStep("GRU", state, (z, r, rest), before, inner=form)
         if inner in graph.constants:  # the product with a constant state
-            return Step("GRU", state, (z, r, rest), before, inner=Part(inner, 0, part.hi))
+            return CellStep(
+                "GRU", state, (z, r, rest), before, inner=ColumnRange(inner, 0, part.hi)
+            )
     return None

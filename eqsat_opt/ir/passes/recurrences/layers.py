@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForms, Data, Part
-from eqsat_opt.ir.passes.recurrences.cells import Step, steps_in
+from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForms, ColumnRange, Data
+from eqsat_opt.ir.passes.recurrences.cells import CellStep, steps_in
 from eqsat_opt.ir.passes.recurrences.parameters import Layer, Parameters, parameters_of
 from eqsat_opt.ir.passes.recurrences.sequences import (
     stacked,
@@ -44,7 +44,7 @@ class _Chain:
         state, cell: what the first step begins with; ``None`` for zeros.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[CellStep, ...]
     data: tuple[tuple[Data, ...], ...]
     parameters: Parameters
     state: str | None = None
@@ -79,15 +79,15 @@ def _with_layer(graph: Graph) -> Graph | None:
 def _chains(forms: AffineForms) -> Iterator[_Chain]:
     """Yield the longest chains of a graph."""
     graph = forms.graph
-    by_state: dict[str, Step] = {}
-    by_cell: dict[str, Step] = {}
+    by_state: dict[str, CellStep] = {}
+    by_cell: dict[str, CellStep] = {}
     for step in steps_in(forms):
         type_ = graph.tensor_type(step.state)
         if type_ is not None and type_.dtype == "float32" and type_.rank == 2:
             by_state[step.state] = step
             if step.cell:
                 by_cell[step.cell] = step
-    after: dict[str, Step] = {}
+    after: dict[str, CellStep] = {}
     has_before: set[str] = set()
     for step in by_state.values():
         is_gru = step.op == "GRU"
@@ -107,7 +107,7 @@ def _chains(forms: AffineForms) -> Iterator[_Chain]:
         yield from _pieces(steps, graph)
 
 
-def _pieces(steps: Sequence[Step], graph: Graph) -> Iterator[_Chain]:
+def _pieces(steps: Sequence[CellStep], graph: Graph) -> Iterator[_Chain]:
     """Yield the parts of a chain with equal parameters, of which no inner cell is read outside."""
     first = 0
     while first + 1 < len(steps):
@@ -131,7 +131,7 @@ def _pieces(steps: Sequence[Step], graph: Graph) -> Iterator[_Chain]:
         first += len(chain.steps)
 
 
-def _begun(step: Step, wanted: Parameters, graph: Graph) -> _Chain | None:
+def _begun(step: CellStep, wanted: Parameters, graph: Graph) -> _Chain | None:
     """Return the chain of a first step alone; ``None`` if its state or parameters are others."""
     cell = None if _is_zero(step.cell_before, graph) else step.cell_before
     if cell is not None and graph.types[cell] != graph.types[step.state]:
@@ -181,7 +181,7 @@ def _fits(own: Parameters, wanted: Parameters, graph: Graph) -> bool:
     return own.inner is None or wanted.inner is None or _equal(own.inner, wanted.inner, graph)
 
 
-def _equal(first: tuple[Part, ...], second: tuple[Part, ...], graph: Graph) -> bool:
+def _equal(first: tuple[ColumnRange, ...], second: tuple[ColumnRange, ...], graph: Graph) -> bool:
     if first == second:
         return True
     a, b = (_sum(parts, graph) for parts in (first, second))
@@ -191,7 +191,7 @@ def _equal(first: tuple[Part, ...], second: tuple[Part, ...], graph: Graph) -> b
     return bool(np.all(np.abs(a - b) <= _TOLERANCE * greatest))
 
 
-def _sum(parts: tuple[Part, ...], graph: Graph) -> npt.NDArray[np.float64] | None:
+def _sum(parts: tuple[ColumnRange, ...], graph: Graph) -> npt.NDArray[np.float64] | None:
     """Return the sum of vectors; ``None`` if one has rows that differ."""
     total = np.zeros(1)
     for part in parts:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForms, Block, Data, Part
-from eqsat_opt.ir.passes.recurrences.cells import Step, steps_in
-from eqsat_opt.ir.passes.recurrences.loops import Loop, State, loops_in, origin
+from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForms, Block, ColumnRange, Data
+from eqsat_opt.ir.passes.recurrences.cells import CellStep, steps_in
+from eqsat_opt.ir.passes.recurrences.loops import LoopState, TensorLoop, loops_in, origin
 from eqsat_opt.ir.passes.recurrences.parameters import Layer, Parameters, parameters_of
 from eqsat_opt.ir.passes.recurrences.writing import Writing
 
@@ -57,11 +57,11 @@ class _Cell:
         results: what the loop returns of all steps.
     """
 
-    step: Step
+    step: CellStep
     parameters: Parameters
     data: tuple[Data, ...]
-    state: State
-    cell: State | None
+    state: LoopState
+    cell: LoopState | None
     mask: str
     results: tuple[_Result, ...]
 
@@ -92,7 +92,7 @@ def with_loop_layers(graph: Graph, normal_form: Callable[[Graph], Graph]) -> Gra
 # ** the cell of a loop **
 
 
-def _cell(loop: Loop, graph: Graph) -> _Cell | None:
+def _cell(loop: TensorLoop, graph: Graph) -> _Cell | None:
     body = loop.body
     before = {state.before: state for state in loop.states}
     for step in steps_in(AffineForms(body)):
@@ -115,7 +115,7 @@ def _cell(loop: Loop, graph: Graph) -> _Cell | None:
 
 
 def _fitted(
-    loop: Loop, step: Step, state: State, *, cell: State | None, graph: Graph
+    loop: TensorLoop, step: CellStep, state: LoopState, *, cell: LoopState | None, graph: Graph
 ) -> _Cell | None:
     """Return how a loop carries the states of a step, and what it returns; not yet parameters."""
     body = loop.body
@@ -144,7 +144,7 @@ def _fitted(
 
 
 def _result(
-    outer: str, inner: str, step: Step, *, state: State, mask: str, loop: Loop
+    outer: str, inner: str, step: CellStep, *, state: LoopState, mask: str, loop: TensorLoop
 ) -> _Result | None:
     """Return what a value of the body is as a result, ``None`` if it is no state."""
     body = loop.body
@@ -164,7 +164,7 @@ def _result(
     return _Result(outer, choice.old) if choice.old in loop.node.captures else None
 
 
-def _is_whole(cell: _Cell, loop: Loop, graph: Graph) -> bool:
+def _is_whole(cell: _Cell, loop: TensorLoop, graph: Graph) -> bool:
     """Return whether data and mask are elements of tensors, and all that is read is a result."""
     elements, body = loop.elements, loop.body
     sources = [elements.get(data.name) for data in cell.data]
@@ -187,7 +187,7 @@ def _is_whole(cell: _Cell, loop: Loop, graph: Graph) -> bool:
     return len(types) == 1 and all(state in carried for state in used)
 
 
-def _parts(parameters: Parameters) -> Iterator[Part]:
+def _parts(parameters: Parameters) -> Iterator[ColumnRange]:
     for block in parameters.recurrent:
         if block is not None:
             yield block.of
@@ -235,7 +235,7 @@ def _truth(name: str, body: Graph) -> str:
 # ** writing **
 
 
-def _written(loop: Loop, cell: _Cell, graph: Graph) -> Graph:
+def _written(loop: TensorLoop, cell: _Cell, graph: Graph) -> Graph:
     writing = Writing(graph)
     writing.about(loop.node.sources)
     parameters = _outside(cell.parameters, loop.body, writing)
@@ -293,7 +293,7 @@ def _rearranged(values: str, places: str, writing: Writing) -> str:
 def _outside(parameters: Parameters, body: Graph, writing: Writing) -> Parameters:
     """Return the parameters with constants of the body as those of the graph around it."""
 
-    def held(part: Part) -> Part:
+    def held(part: ColumnRange) -> ColumnRange:
         return replace(part, name=writing.held(part.name, body.constants[part.name]))
 
     def block(one: Block) -> Block:

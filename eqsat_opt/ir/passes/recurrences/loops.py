@@ -12,7 +12,7 @@ from eqsat_opt.ir.onnx.importer import import_bodies
 from eqsat_opt.ir.onnx.types import inner_graphs, opset_of
 from eqsat_opt.ir.values.dims import Dim
 
-__all__ = ["Loop", "State", "loops_in", "origin"]
+__all__ = ["LoopState", "TensorLoop", "loops_in", "origin"]
 
 _SHAPE = "Shape"
 
@@ -21,7 +21,7 @@ _SCAN_WITHOUT_BATCH = 9
 
 
 @dataclass(frozen=True)
-class State:
+class LoopState:
     """A value that a loop carries.
 
     Attributes:
@@ -38,7 +38,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Loop:
+class TensorLoop:
     """A Loop or Scan over the first axis of tensors, forwards and to the end.
 
     Attributes:
@@ -52,13 +52,13 @@ class Loop:
 
     node: Node
     body: Graph
-    states: tuple[State, ...]
+    states: tuple[LoopState, ...]
     results: tuple[tuple[str, str], ...]
     elements: Mapping[str, str]
     steps: Dim
 
 
-def loops_in(graph: Graph, normal_form: Callable[[Graph], Graph]) -> Iterator[Loop]:
+def loops_in(graph: Graph, normal_form: Callable[[Graph], Graph]) -> Iterator[TensorLoop]:
     """Yield the loops of a graph over the elements of tensors.
 
     Args:
@@ -71,13 +71,13 @@ def loops_in(graph: Graph, normal_form: Callable[[Graph], Graph]) -> Iterator[Lo
         if node.op != OPAQUE or not any(True for _ in inner_graphs(node.payload)):
             continue
         kind = node.payload.op_type
-        if kind not in ("Loop", "Scan"):
+        if kind not in ("TensorLoop", "Scan"):
             continue
         body = import_bodies(node, graph).get("body")
         if body is None:
             continue
         body = normal_form(body)
-        found = _loop(node, graph, body) if kind == "Loop" else _scan(node, graph, body)
+        found = _loop(node, graph, body) if kind == "TensorLoop" else _scan(node, graph, body)
         if found is not None:
             yield found
 
@@ -91,7 +91,7 @@ def origin(name: str, graph: Graph) -> str:
     return name
 
 
-def _loop(node: Node, graph: Graph, body: Graph) -> Loop | None:
+def _loop(node: Node, graph: Graph, body: Graph) -> TensorLoop | None:
     count = len(node.inputs) - 2
     number = body.inputs[0]
     states = _states(node.inputs[2:], node, body, start=(2, 1))
@@ -111,7 +111,7 @@ def _loop(node: Node, graph: Graph, body: Graph) -> Loop | None:
             if type_ is not None and type_.rank and type_.shape[0] == steps:
                 elements[inner.output] = source
     outputs = zip(body.outputs[1 + count :], node.outputs[count:], strict=True)
-    return Loop(
+    return TensorLoop(
         node,
         body,
         states=tuple(state for state in states if state.before not in counters),
@@ -121,7 +121,7 @@ def _loop(node: Node, graph: Graph, body: Graph) -> Loop | None:
     )
 
 
-def _scan(node: Node, graph: Graph, body: Graph) -> Loop | None:
+def _scan(node: Node, graph: Graph, body: Graph) -> TensorLoop | None:
     if opset_of(graph) < _SCAN_WITHOUT_BATCH:
         return None
     attributes = node.payload.attributes
@@ -138,7 +138,7 @@ def _scan(node: Node, graph: Graph, body: Graph) -> Loop | None:
     if steps is None:
         return None
     outputs = zip(body.outputs[first:], node.outputs[first:], strict=True)
-    return Loop(
+    return TensorLoop(
         node,
         body,
         states=states,
@@ -150,15 +150,15 @@ def _scan(node: Node, graph: Graph, body: Graph) -> Loop | None:
 
 def _states(
     firsts: tuple[str, ...], node: Node, body: Graph, *, start: tuple[int, int]
-) -> tuple[State, ...]:
+) -> tuple[LoopState, ...]:
     own, results = start
     return tuple(
-        State(body.inputs[own + i], body.outputs[results + i], first, node.outputs[i])
+        LoopState(body.inputs[own + i], body.outputs[results + i], first, node.outputs[i])
         for i, first in enumerate(firsts)
     )
 
 
-def _counters(states: tuple[State, ...], graph: Graph, body: Graph) -> Iterator[str]:
+def _counters(states: tuple[LoopState, ...], graph: Graph, body: Graph) -> Iterator[str]:
     """Yield states that count iterations from 0."""
     for state in states:
         if _is_number(state.first, 0, graph) and _is_next(state.after, state.before, body):

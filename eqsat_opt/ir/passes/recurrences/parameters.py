@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForm, Block, Data, Part
-from eqsat_opt.ir.passes.recurrences.cells import Step
+from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForm, Block, ColumnRange, Data
+from eqsat_opt.ir.passes.recurrences.cells import CellStep
 from eqsat_opt.ir.passes.recurrences.writing import Writing
 from eqsat_opt.ir.values.dims import Dim, dim_max
 
@@ -30,8 +30,8 @@ class Parameters:
 
     recurrent: tuple[Block | None, ...]
     weights: tuple[tuple[Block, ...], ...]
-    bias: tuple[tuple[Part, ...], ...]
-    inner: tuple[Part, ...] | None = None
+    bias: tuple[tuple[ColumnRange, ...], ...]
+    inner: tuple[ColumnRange, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _trimmed(value: str, axis: int, size: Dim, *, writing: Writing) -> str:
     return writing.apply("Gather", [value, writing.numbers(size)], axis=axis)
 
 
-def parameters_of(step: Step, state: Data | None) -> tuple[Parameters, tuple[Data, ...]] | None:
+def parameters_of(step: CellStep, state: Data | None) -> tuple[Parameters, tuple[Data, ...]] | None:
     """Return the parameters of a step and its data, ``None`` if its gates do not fit together.
 
     Args:
@@ -147,7 +147,7 @@ def parameters_of(step: Step, state: Data | None) -> tuple[Parameters, tuple[Dat
             return None
         recurrent[2] = step.inner.products[0][1]
         inner = _ordered(step.inner.bias)
-    if isinstance(step.inner, Part):
+    if isinstance(step.inner, ColumnRange):
         inner = (step.inner,)
     if state is not None and None in recurrent:
         return None
@@ -157,7 +157,7 @@ def parameters_of(step: Step, state: Data | None) -> tuple[Parameters, tuple[Dat
     return Parameters(tuple(recurrent), tuple(weights), bias, inner), data
 
 
-def _ordered(parts: Sequence[Part]) -> tuple[Part, ...]:
+def _ordered(parts: Sequence[ColumnRange]) -> tuple[ColumnRange, ...]:
     return tuple(sorted(parts, key=lambda part: (part.name, part.lo)))
 
 

@@ -7,7 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForm, AffineForms, Block, Data, Part
+from eqsat_opt.ir.passes.recurrences.affine_forms import (
+    AffineForm,
+    AffineForms,
+    Block,
+    ColumnRange,
+    Data,
+)
 from eqsat_opt.ir.passes.recurrences.sequences import stacked, stretch_of, whole
 from eqsat_opt.ir.passes.recurrences.writing import Writing
 
@@ -32,7 +38,7 @@ class _Step:
 
     gates: tuple[str, ...]
     parts: tuple[tuple[Data, _Blocks], ...]
-    bias: tuple[tuple[Part, ...], ...]
+    bias: tuple[tuple[ColumnRange, ...], ...]
 
 
 def with_joint_products(graph: Graph) -> Graph:
@@ -209,7 +215,7 @@ def _side_by_side(blocks: _Blocks, writing: Writing) -> str:
 
 
 def _with_bias(
-    value: str, bias: Sequence[Sequence[Part]], blocks: _Blocks, *, writing: Writing
+    value: str, bias: Sequence[Sequence[ColumnRange]], blocks: _Blocks, *, writing: Writing
 ) -> str:
     """Add the biases of all gates to the columns of a product."""
     if not any(bias):

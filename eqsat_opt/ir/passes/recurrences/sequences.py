@@ -9,11 +9,11 @@ from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.passes.recurrences.affine_forms import AffineForms, Data
 from eqsat_opt.ir.passes.recurrences.writing import Writing
 
-__all__ = ["Stretch", "stacked", "stretch_of", "whole", "without_restacking"]
+__all__ = ["StepRange", "stacked", "stretch_of", "whole", "without_restacking"]
 
 
 @dataclass(frozen=True)
-class Stretch:
+class StepRange:
     """Elements ``lo`` to ``hi`` of a tensor along an axis, each [N, F].
 
     Attributes:
@@ -31,7 +31,7 @@ class Stretch:
     rows: int = 0
 
 
-def stretch_of(steps: Sequence[Data], graph: Graph) -> Stretch | None:
+def stretch_of(steps: Sequence[Data], graph: Graph) -> StepRange | None:
     """Return what the data of several steps are together, if they are elements of one tensor."""
     first = steps[0].pick
     type_ = graph.tensor_type(steps[0].name)
@@ -54,12 +54,12 @@ def stretch_of(steps: Sequence[Data], graph: Graph) -> Stretch | None:
     upwards = list(range(lo, lo + count))
     if places not in (upwards, upwards[::-1]):
         return None
-    return Stretch(
+    return StepRange(
         steps[0].name, first.axis, lo, lo + count, is_reverse=places != upwards, rows=rows
     )
 
 
-def whole(stretch: Stretch, writing: Writing) -> str:
+def whole(stretch: StepRange, writing: Writing) -> str:
     """Write the elements of a stretch, in the order of the tensor: [T, N, F]."""
     value = stretch.source
     if stretch.rows:

@@ -14,7 +14,7 @@ from eqsat_opt.ir.graph.graph import Attr, Constant, Graph, Node, attributes
 from eqsat_opt.ir.graph.handles import array_constant
 from eqsat_opt.ir.onnx.files.load import inner_names
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.passes.recurrences.affine_forms import Block, Data, Part
+from eqsat_opt.ir.passes.recurrences.affine_forms import Block, ColumnRange, Data
 from eqsat_opt.ir.values.dims import Dim, SymDim, plain_symbol, substituted
 from eqsat_opt.ir.values.types import TensorType, numpy_dtype
 
@@ -110,12 +110,12 @@ class Writing:
         rows = self.cut(block.of.name, 0, *block.rows)
         return self.cut(rows, 1, block.of.lo, block.of.hi)
 
-    def vector(self, part: Part) -> str:
+    def vector(self, part: ColumnRange) -> str:
         """Add columns of a constant whose other axes have the size 1: [N]."""
         size = self.type(part.name).shape[-1]
         return self.cut(self.reshape(part.name, size), 0, part.lo, part.hi)
 
-    def vectors(self, parts: Sequence[Part], size: int, dtype: str) -> str:
+    def vectors(self, parts: Sequence[ColumnRange], size: int, dtype: str) -> str:
         """Add the sum of columns of constants, zeros if there are none: [N]."""
         if not parts:
             return self.constant("zeros", np.zeros(size, numpy_dtype(dtype)))

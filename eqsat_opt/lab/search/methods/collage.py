@@ -18,10 +18,10 @@ from typing import ClassVar
 from eqsat_opt.errors import OptionError
 from eqsat_opt.lab.search.frame import Frame
 from eqsat_opt.lab.search.methods.evolution import Evolution, Genome
-from eqsat_opt.lab.search.pricing.outcome import Outcome
-from eqsat_opt.lab.search.pricing.placement import Placed, Registered
+from eqsat_opt.lab.search.pricing.outcome import PricedGraph
+from eqsat_opt.lab.search.pricing.placement import PlacedKernels, Registered
 from eqsat_opt.lab.search.pricing.regions import PatternRegistry
-from eqsat_opt.lab.search.pricing.tiling import Cover, Way
+from eqsat_opt.lab.search.pricing.tiling import Cover, KernelWay
 from eqsat_opt.lab.search.running import Run
 from eqsat_opt.lab.search.search import Budget, SearchResult, SearchTrace
 
@@ -130,7 +130,7 @@ class Collage:
 
         def cost(genome: Genome) -> float:
             moved = {key for key, gene in zip(genes, genome, strict=True) if gene}
-            return state.consider(Placed(base, own | moved, library).cover(cover.graph))
+            return state.consider(PlacedKernels(base, own | moved, library).cover(cover.graph))
 
         evolution = Evolution(
             population=self.population, tournament=self.tournament, rounds=self.rounds
@@ -143,7 +143,7 @@ class _Placement:
 
     def __init__(self, frame: Frame, run: Run, *, switch_us: float) -> None:
         self._frame, self._run, self._switch_us = frame, run, switch_us
-        self.best: Outcome | None = None
+        self.best: PricedGraph | None = None
         self.least = math.inf
 
     def consider(self, cover: Cover) -> float:
@@ -163,7 +163,7 @@ class _Placement:
         return cost
 
 
-def _backend(way: Way) -> str:
+def _backend(way: KernelWay) -> str:
     return "" if way.row.quoted is None else way.row.quoted.backend
 
 

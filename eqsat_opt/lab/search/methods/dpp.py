@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat_opt.lab.search.methods.sequences import Child, SequenceSearch, Walk, ordered
+from eqsat_opt.lab.search.methods.sequences import NextSubstitution, SequenceSearch, Walk, ordered
 from eqsat_opt.lab.search.rewriting.state import Site, State
 
 __all__ = ["Dpp", "dependent"]
@@ -41,7 +41,9 @@ class _Reused:
     def __init__(self) -> None:
         self._matched: dict[tuple[bytes, Site], frozenset[bytes]] = {}
 
-    def sites(self, walk: Walk, state: State, before: Mapping[Site, Child]) -> Iterable[Site]:
+    def sites(
+        self, walk: Walk, state: State, before: Mapping[Site, NextSubstitution]
+    ) -> Iterable[Site]:
         """Return the sites of all substitutions.
 
         A match of a term that the last step has replaced is new if it still applies.

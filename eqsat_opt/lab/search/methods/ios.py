@@ -18,7 +18,7 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.lab.search.frame import Frame
 from eqsat_opt.lab.search.methods.merging import mergeable, merged
-from eqsat_opt.lab.search.pricing.outcome import Outcome
+from eqsat_opt.lab.search.pricing.outcome import PricedGraph
 from eqsat_opt.lab.search.rewriting.parts import part_of
 from eqsat_opt.lab.search.running import Run
 from eqsat_opt.lab.search.search import Budget, SearchResult, SearchTrace
@@ -77,7 +77,7 @@ class Ios:
             notes=(f"ios: {stages} stages, {merges} of them merged",),
         )
 
-    def _staged(self, frame: Frame, run: Run, *, joins: bool) -> tuple[Outcome, int, int]:
+    def _staged(self, frame: Frame, run: Run, *, joins: bool) -> tuple[PricedGraph, int, int]:
         """Return kernels in stages, the number of stages, and the number of merged ones."""
         guide = frame.guided(Objective({TIME: 1.0}), joins=joins)
         start = guide.outcome(guide.start)
@@ -130,7 +130,7 @@ def _members(mask: int) -> list[int]:
 class _Stages:
     """The stages of one graph; each is a set of kernels as bits."""
 
-    def __init__(self, guide: Frame, start: Outcome, settings: Ios) -> None:
+    def __init__(self, guide: Frame, start: PricedGraph, settings: Ios) -> None:
         self._guide, self._start, self._settings = guide, start, settings
         self._kernels = tuple(start.kernels.values())
         self._streams = guide.streams
@@ -197,7 +197,7 @@ class _Stages:
 
     # ** from stages to a graph **
 
-    def outcome(self, frame: Frame, found: Sequence[int]) -> Outcome:
+    def outcome(self, frame: Frame, found: Sequence[int]) -> PricedGraph:
         """Return the graph with merged convolutions, and its kernels in stages."""
         graph = self._start.graph
         stage_of: dict[str, int] = {}
@@ -218,7 +218,7 @@ class _Stages:
 
 
 def _in_stages(
-    outcome: Outcome, stage_of: Mapping[str, int], stream_of: Mapping[str, int]
+    outcome: PricedGraph, stage_of: Mapping[str, int], stream_of: Mapping[str, int]
 ) -> Schedule:
     """Schedule kernels on streams, each stage after the one before it."""
     kernels, reads = tuple(outcome.kernels.values()), outcome.reads

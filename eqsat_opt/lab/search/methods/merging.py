@@ -15,7 +15,7 @@ from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.passes.rebuild import GraphWriter
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.lab.search.pricing.outcome import Chosen
+from eqsat_opt.lab.search.pricing.outcome import ChosenKernel
 
 __all__ = ["mergeable", "merged"]
 
@@ -26,14 +26,14 @@ _CHANNELS = 1
 """Axis of the channels of images."""
 
 
-def mergeable(graph: Graph, kernels: Sequence[Chosen]) -> bool:
+def mergeable(graph: Graph, kernels: Sequence[ChosenKernel]) -> bool:
     """Return whether two or more kernels, convolutions of one value, can become one."""
     if len(kernels) < 2 or not all(_is_convolution(graph, one) for one in kernels):
         return False
     return len({_alike(graph, one) for one in kernels}) == 1
 
 
-def _is_convolution(graph: Graph, one: Chosen) -> bool:
+def _is_convolution(graph: Graph, one: ChosenKernel) -> bool:
     """Return whether a kernel is an ordinary convolution with constants.
 
     Its weights are constant, and so are the operands of the steps after it, which vary by channel
@@ -73,7 +73,7 @@ def _is_convolution(graph: Graph, one: Chosen) -> bool:
     return kernel.outputs == (count + len(rest),)
 
 
-def _alike(graph: Graph, one: Chosen) -> object:
+def _alike(graph: Graph, one: ChosenKernel) -> object:
     """Return a key that is equal for kernels that can become one."""
     kernel = one.kernel
     assert kernel is not None
@@ -114,7 +114,7 @@ def _pads(kernel: Kernel) -> Any:
     return dict(kernel.steps[0].attrs)["pads"]
 
 
-def merged(graph: Graph, kernels: Sequence[Chosen]) -> tuple[Graph, frozenset[str]]:
+def merged(graph: Graph, kernels: Sequence[ChosenKernel]) -> tuple[Graph, frozenset[str]]:
     """Replace several convolutions of a graph by one.
 
     Args:

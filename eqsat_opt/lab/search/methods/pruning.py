@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat_opt.lab.search.methods.sequences import Child, SequenceSearch, Walk, ordered
+from eqsat_opt.lab.search.methods.sequences import NextSubstitution, SequenceSearch, Walk, ordered
 from eqsat_opt.lab.search.rewriting.state import Site, State
 
 __all__ = ["Pruning"]
@@ -26,7 +26,7 @@ class Pruning(SequenceSearch):
         return ordered(walk, self.length, _all)
 
 
-def _all(walk: Walk, state: State, before: Mapping[Site, Child]) -> Iterable[Site]:
+def _all(walk: Walk, state: State, before: Mapping[Site, NextSubstitution]) -> Iterable[Site]:
     """List all substitutions that apply, matched in the whole graph."""
     del before
     return [(one.number, one.site) for one in walk.substitutions(state)]

@@ -26,14 +26,14 @@ from eqsat_opt.lab.search.rewriting.state import Site, State
 from eqsat_opt.lab.search.running import Run
 from eqsat_opt.lab.search.search import Budget, SearchResult
 
-__all__ = ["Child", "SequenceSearch", "Walk", "ordered"]
+__all__ = ["NextSubstitution", "SequenceSearch", "Walk", "ordered"]
 
 _LONGEST = 100
 """Limit on the length of sequences: each substitution is a level of recursion."""
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class NextSubstitution:
     """A substitution that may be the next one, and its label."""
 
     site: Site
@@ -93,14 +93,14 @@ class SequenceSearch:
 
 # Ordered sequences -------------------------------------------------------------------------------
 
-Following = Callable[[Walk, State, Mapping[Site, Child]], Iterable[Site]]
+Following = Callable[[Walk, State, Mapping[Site, NextSubstitution]], Iterable[Site]]
 """The sites of a graph, given the substitutions before its last one by their present sites."""
 
 
 def ordered(walk: Walk, length: int, sites: Following) -> Iterator[State]:
     """Yield all states within ``length`` steps whose labels rise, depth first."""
     first = sites(walk, walk.frame.start, {})
-    children = [Child(site, (0, i)) for i, site in enumerate(first)]
+    children = [NextSubstitution(site, (0, i)) for i, site in enumerate(first)]
     yield walk.frame.start
     yield from _descend(walk, walk.frame.start, children, None, length=length, sites=sites)
 
@@ -108,8 +108,8 @@ def ordered(walk: Walk, length: int, sites: Following) -> Iterator[State]:
 def _descend(
     walk: Walk,
     state: State,
-    children: list[Child],
-    last: Child | None,
+    children: list[NextSubstitution],
+    last: NextSubstitution | None,
     length: int,
     sites: Following,
 ) -> Iterator[State]:
@@ -138,12 +138,12 @@ def _descend(
 def _label_children(
     walk: Walk,
     state: State,
-    step: Child,
-    siblings: list[Child],
+    step: NextSubstitution,
+    siblings: list[NextSubstitution],
     *,
     after: Callable[[Site], State | None],
     sites: Following,
-) -> list[Child]:
+) -> list[NextSubstitution]:
     """Return the substitutions of a graph: known ones keep their labels, others get new ones.
 
     Args:
@@ -163,17 +163,17 @@ def _label_children(
         if same is not None and (
             same.label > step.label or _commute(walk, state, step, same, site=site, after=after)
         ):
-            found.append(Child(site, same.label))
+            found.append(NextSubstitution(site, same.label))
         else:
-            found.append(Child(site, (state.length, i)))
+            found.append(NextSubstitution(site, (state.length, i)))
     return found
 
 
 def _commute(
     walk: Walk,
     state: State,
-    step: Child,
-    other: Child,
+    step: NextSubstitution,
+    other: NextSubstitution,
     site: Site,
     after: Callable[[Site], State | None],
 ) -> bool:

@@ -19,7 +19,7 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.lab.search.frame import Frame
 from eqsat_opt.lab.search.methods.metaflow import backtrack
-from eqsat_opt.lab.search.pricing.pricing import Pricer, Prices, Quoted
+from eqsat_opt.lab.search.pricing.pricing import KernelPricer, PriceCache, Quoted
 from eqsat_opt.lab.search.rewriting.hashing import TasoHash
 from eqsat_opt.lab.search.running import Run
 from eqsat_opt.lab.search.search import Budget, SearchResult
@@ -38,7 +38,7 @@ class Published:
         pricer: prices all other kernels.
     """
 
-    pricer: Pricer
+    pricer: KernelPricer
 
     @property
     def metrics(self) -> Sequence[str]:
@@ -117,4 +117,4 @@ class Taso:
 def _published(frame: Frame) -> Frame:
     """Return the frame with TASO's prices."""
     own = frame.prices
-    return replace(frame, prices=Prices(Published(own.pricer), own.valuation, own.sizes))
+    return replace(frame, prices=PriceCache(Published(own.pricer), own.valuation, own.sizes))

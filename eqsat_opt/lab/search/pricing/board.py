@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from eqsat_opt.lab.search.pricing.outcome import Outcome
+from eqsat_opt.lab.search.pricing.outcome import PricedGraph
 from eqsat_opt.lab.search.pricing.streaming import Streams
 from eqsat_opt.runtime.plan.simulation import simulate
 
@@ -38,7 +38,7 @@ class Board(Protocol):
 
     tells_backends: ClassVar[bool] = True
 
-    def measure(self, outcome: Outcome) -> Reading:
+    def measure(self, outcome: PricedGraph) -> Reading:
         """Return the time of one run.
 
         Raises:
@@ -58,7 +58,7 @@ class SimulatedBoard:
 
     streams: Streams
 
-    def measure(self, outcome: Outcome) -> Reading:
+    def measure(self, outcome: PricedGraph) -> Reading:
         """Return the simulated time, which has no noise.
 
         Kernels that the outcome has put on streams are simulated there; otherwise they are assigned

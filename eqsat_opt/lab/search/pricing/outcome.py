@@ -12,11 +12,11 @@ from eqsat_opt.lab.search.pricing.pricing import Quoted
 from eqsat_opt.runtime.backends.protocol import Implementation
 from eqsat_opt.runtime.plan.streams import Schedule
 
-__all__ = ["Chosen", "Outcome"]
+__all__ = ["ChosenKernel", "PricedGraph"]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenKernel:
     """A kernel of a graph.
 
     Attributes:
@@ -46,7 +46,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PricedGraph:
     """A graph and the kernels that run it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Outcome:
     """
 
     graph: Graph
-    kernels: Mapping[str, Chosen]
+    kernels: Mapping[str, ChosenKernel]
     streams: int
     metrics: Mapping[str, float]
     value: float

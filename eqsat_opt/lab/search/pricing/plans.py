@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph.graph import Node
-from eqsat_opt.lab.search.pricing.outcome import Outcome
+from eqsat_opt.lab.search.pricing.outcome import PricedGraph
 from eqsat_opt.runtime.backends.registry import fallback
 from eqsat_opt.runtime.devices import HOST
 from eqsat_opt.runtime.plan.constants import Tensors
@@ -17,7 +17,7 @@ __all__ = ["planned"]
 
 
 def planned(
-    outcome: Outcome,
+    outcome: PricedGraph,
     tensors: Tensors,
     *,
     sizes: Mapping[str, int] | None = None,

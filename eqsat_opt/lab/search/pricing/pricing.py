@@ -29,11 +29,11 @@ from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation, Offer
 
 __all__ = [
     "MILLIONTHS",
-    "Offered",
-    "Pricer",
-    "Prices",
+    "BackendPricer",
+    "ImplementationRow",
+    "KernelPricer",
+    "PriceCache",
     "Quoted",
-    "Row",
     "Usual",
     "Valuation",
     "counts_of",
@@ -61,7 +61,7 @@ class Quoted:
     metrics: Mapping[str, float]
 
 
-class Pricer(Protocol):
+class KernelPricer(Protocol):
     """The ways to run kernels on one device, with their metrics."""
 
     @property
@@ -112,7 +112,7 @@ class Usual:
 
 
 @dataclass(frozen=True)
-class Offered:
+class BackendPricer:
     """A pricer of the algorithms of backends, each in the layout that its backend names first.
 
     Views, which move data at no cost, are left out here, since a copy may be needed. So are offers
@@ -158,7 +158,7 @@ class Preferred:
         chosen: kernel to its only way.
     """
 
-    pricer: Pricer
+    pricer: KernelPricer
     chosen: Mapping[Kernel, Quoted]
 
     @property
@@ -173,7 +173,7 @@ class Preferred:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ImplementationRow:
     """One way to run a kernel, under an objective.
 
     Attributes:
@@ -247,11 +247,11 @@ class Valuation:
         """The costs of a kernel that does not run."""
         return (0,) * (len(self.columns) + bool(self.objective.caps))
 
-    def row(self, quoted: Quoted) -> Row:
+    def row(self, quoted: Quoted) -> ImplementationRow:
         """Return a quote in millionths."""
         own, metrics = self.objective, quoted.metrics
         above = any(metrics[name] > most for name, most in own.caps.items())
-        return Row(
+        return ImplementationRow(
             costs=(
                 *(round(metrics[name] * MILLIONTHS) for name in self.columns),
                 *(int(above) for _ in own.caps and (None,)),
@@ -301,7 +301,7 @@ class Valuation:
 
 
 @dataclass
-class Prices:
+class PriceCache:
     """A cache of the prices of kernels.
 
     Attributes:
@@ -310,19 +310,21 @@ class Prices:
         sizes: size of each symbolic dimension.
     """
 
-    pricer: Pricer
+    pricer: KernelPricer
     valuation: Valuation
     sizes: Mapping[str, int] = field(default_factory=dict)
-    _rows: dict[Kernel, tuple[Row, ...]] = field(default_factory=dict, repr=False)
-    _operators: dict[object, tuple[Row, ...]] = field(default_factory=dict, repr=False)
+    _rows: dict[Kernel, tuple[ImplementationRow, ...]] = field(default_factory=dict, repr=False)
+    _operators: dict[object, tuple[ImplementationRow, ...]] = field(
+        default_factory=dict, repr=False
+    )
 
     @classmethod
     def of(
         cls,
-        pricer: Pricer | None = None,
+        pricer: KernelPricer | None = None,
         objective: AnyObjective | None = None,
         sizes: Mapping[str, int] | None = None,
-    ) -> Prices:
+    ) -> PriceCache:
         """Build the prices of a device; by default the time on a CPU by its rooflines.
 
         Raises:
@@ -331,14 +333,14 @@ class Prices:
         pricer, objective = pricer or Usual(), objective or Objective({TIME: 1.0})
         return cls(pricer, Valuation(objective, tuple(pricer.metrics)), sizes or {})
 
-    def rows(self, kernel: Kernel) -> tuple[Row, ...]:
+    def rows(self, kernel: Kernel) -> tuple[ImplementationRow, ...]:
         """Return all ways to run a kernel, the way first that is best by itself."""
         known = self._rows.get(kernel)
         if known is None:
             known = self._rows[kernel] = self._quoted(kernel)
         return known
 
-    def _quoted(self, kernel: Kernel) -> tuple[Row, ...]:
+    def _quoted(self, kernel: Kernel) -> tuple[ImplementationRow, ...]:
         static = self.sized(kernel)
         if static.static_types is None:
             return (self.unknown,)
@@ -355,20 +357,20 @@ class Prices:
             return kernel
 
     @cached_property
-    def unknown(self) -> Row:
+    def unknown(self) -> ImplementationRow:
         """The row of an unknown operator that runs: a launch."""
         known = {"launches": 1.0, TIME: LAUNCH_US}
         metrics = {name: known.get(name, 0.0) for name in self.valuation.metrics}
         return self.valuation.row(Quoted("", DEFAULT, metrics))
 
     @cached_property
-    def free(self) -> Row:
+    def free(self) -> ImplementationRow:
         """The row of a node that is known at compile time, or renames a value."""
-        return Row(self.valuation.nothing, 0, 0.0)
+        return ImplementationRow(self.valuation.nothing, 0, 0.0)
 
     def operator(
         self, op: str, attrs: Attrs, operands: Sequence[tuple[ValueType, bool, object]]
-    ) -> tuple[Row, ...]:
+    ) -> tuple[ImplementationRow, ...]:
         """Return all ways to run one operator as a kernel of its own, the best by itself first.
 
         Args:

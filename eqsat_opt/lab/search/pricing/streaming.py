@@ -18,10 +18,10 @@ from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.lab.search.pricing.pricing import Quoted
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.devices.figures import Figure
-from eqsat_opt.runtime.plan.simulation import Load, simulate
+from eqsat_opt.runtime.plan.simulation import LaunchLoad, simulate
 from eqsat_opt.runtime.plan.streams import Schedule, schedule, serial, with_events
 
-__all__ = ["Placed", "StreamDevice", "Streams", "eager", "waiting"]
+__all__ = ["StreamDevice", "StreamedKernels", "Streams", "eager", "waiting"]
 
 
 class StreamDevice(Protocol):
@@ -39,12 +39,14 @@ class StreamDevice(Protocol):
     def event_us(self) -> Figure:
         """Time that waiting for an event of another stream adds."""
 
-    def load(self, kernel: Kernel, algorithm: str = "direct", *, workspace_bytes: int = 0) -> Load:
+    def load(
+        self, kernel: Kernel, algorithm: str = "direct", *, workspace_bytes: int = 0
+    ) -> LaunchLoad:
         """Return the load of a kernel of literal sizes on the device; only its width is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class StreamedKernels:
     """Kernels on streams, numbered as they were given.
 
     Attributes:
@@ -80,7 +82,7 @@ class Streams:
             )
         return cls(profile)
 
-    def load(self, kernel: Kernel | None, quoted: Quoted | None) -> Load:
+    def load(self, kernel: Kernel | None, quoted: Quoted | None) -> LaunchLoad:
         """Return the load of a kernel of literal sizes on the device; empty if it takes no time.
 
         Args:
@@ -89,7 +91,7 @@ class Streams:
         """
         time_us = 0.0 if quoted is None else quoted.metrics[TIME]
         if quoted is None or not time_us:
-            return Load(width=0.0)
+            return LaunchLoad(width=0.0)
         width = 1.0
         if kernel is not None and kernel.static_types is not None:
             offer = Offer(kernel, quoted.backend, quoted.implementation)
@@ -100,9 +102,9 @@ class Streams:
                 ).width
             width = self._widths[offer]
         launch_us = min(self.profile.launch_us.value, time_us)
-        return Load(launch_us, time_us - launch_us, width)
+        return LaunchLoad(launch_us, time_us - launch_us, width)
 
-    def place(self, loads: Sequence[Load], reads: Sequence[Sequence[int]]) -> Placed:
+    def place(self, loads: Sequence[LaunchLoad], reads: Sequence[Sequence[int]]) -> StreamedKernels:
         """Assign kernels to streams, and simulate when they end.
 
         Args:
@@ -111,7 +113,7 @@ class Streams:
         """
         edges, event_us = waiting(loads, reads), self.profile.event_us.value
         running = [n for n, load in enumerate(loads) if load.time_us]
-        alone = Placed(serial(len(loads)), sum(loads[n].time_us for n in running))
+        alone = StreamedKernels(serial(len(loads)), sum(loads[n].time_us for n in running))
         most = int(self.profile.streams.value)
         if most == 1 or len(running) < 2:
             return alone
@@ -125,10 +127,10 @@ class Streams:
         for found in (schedule(times, inner, most, event_us), widest, *fewer):
             makespan_us = simulate(found, own, event_us).makespan_us
             if makespan_us < best.makespan_us:
-                best = Placed(found, makespan_us)
+                best = StreamedKernels(found, makespan_us)
         if best is alone:
             return alone
-        return Placed(_with_idle(best.schedule, running, reads), best.makespan_us)
+        return StreamedKernels(_with_idle(best.schedule, running, reads), best.makespan_us)
 
 
 def eager(
@@ -164,7 +166,7 @@ def eager(
     return with_events(order, stream, edges)
 
 
-def waiting(loads: Sequence[Load], reads: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def waiting(loads: Sequence[LaunchLoad], reads: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """Return the pairs (first, second) of kernels where the second waits for the first.
 
     A kernel that takes no time is in no pair: its readers wait for the kernels that it reads.

@@ -30,7 +30,7 @@ from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.graph.outputs import application
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.types import TensorType, ValueType
-from eqsat_opt.lab.search.pricing.pricing import Row
+from eqsat_opt.lab.search.pricing.pricing import ImplementationRow
 from eqsat_opt.lab.search.rewriting.rewriting import Rewritten
 from eqsat_opt.lab.search.rewriting.terms import INPUT, OUTPUT, WEIGHT, Term, TermGraph, Terms
 from eqsat_opt.rules.patterns import literal, operators_of
@@ -48,11 +48,11 @@ from eqsat_opt.select.tiling.concatenations import (
 from eqsat_opt.select.tiling.matching import Tiled
 from eqsat_opt.select.tiling.tiling import kernels_at, patterns_of
 
-__all__ = ["Cover", "Covering", "Way", "has_siblings"]
+__all__ = ["Cover", "Covering", "KernelWay", "has_siblings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class KernelWay:
     """One kernel that computes a value.
 
     Attributes:
@@ -67,7 +67,7 @@ class Way:
     root: bytes
     reads: tuple[bytes, ...]
     covers: frozenset[bytes]
-    row: Row
+    row: ImplementationRow
     kernel: Kernel | None = None
     operands: tuple[bytes, ...] = ()
 
@@ -152,8 +152,8 @@ class Covering:
         self._tiled = Tiled(self._classes)
         self._by_root = patterns_of(backends)
         self._joins = joins
-        self._ways: dict[bytes, tuple[Way, ...]] = {}
-        self._splits: dict[tuple[bytes, tuple[bytes, ...]], tuple[Way, ...]] = {}
+        self._ways: dict[bytes, tuple[KernelWay, ...]] = {}
+        self._splits: dict[tuple[bytes, tuple[bytes, ...]], tuple[KernelWay, ...]] = {}
         self._pairs = {("Concat", "Concat")}
         for found in self._by_root.values():
             for _, one in found:
@@ -163,17 +163,17 @@ class Covering:
         """Return whether a kernel may compute two terms, of which one reads the other."""
         return (reader.op, operand.op) in self._pairs
 
-    def ways(self, term: Term) -> tuple[Way, ...]:
+    def ways(self, term: Term) -> tuple[KernelWay, ...]:
         """Return the kernels that compute a term, the plain operator among them."""
         known = self._ways.get(term.key)
         if known is None:
             known = self._ways[term.key] = tuple(self._found(term))
         return known
 
-    def _found(self, term: Term) -> Iterator[Way]:
+    def _found(self, term: Term) -> Iterator[KernelWay]:
         if term.op in (OPAQUE, OUTPUT):
             reads = self._running(term.operands)
-            yield Way(
+            yield KernelWay(
                 term.key,
                 reads=reads,
                 covers=frozenset((term.key,)),
@@ -191,14 +191,14 @@ class Covering:
             if self._joins or way.kernel is None or not _joins(way.kernel):
                 yield way
 
-    def _way(self, candidate: Candidate) -> Way:
+    def _way(self, candidate: Candidate) -> KernelWay:
         classes, prices = self._classes, self.terms.prices
         kernel = kernel_of(classes, candidate)
         row = prices.unknown if kernel is None else prices.rows(kernel)[0]
         operands = tuple(classes.key[c] for c in candidate.reads)
         covers = frozenset(classes.key[int(classes.class_of[n])] for n in candidate.nodes)
         running = self._running(operands)
-        return Way(
+        return KernelWay(
             classes.key[candidate.cls],
             reads=running,
             covers=covers,
@@ -207,14 +207,14 @@ class Covering:
             operands=operands,
         )
 
-    def splits(self, source: bytes, slices: tuple[bytes, ...]) -> tuple[Way, ...]:
+    def splits(self, source: bytes, slices: tuple[bytes, ...]) -> tuple[KernelWay, ...]:
         """Return the kernels that split a value into some of its Slices; their root is no Slice."""
         known = self._splits.get((source, slices))
         if known is None:
             known = self._splits[source, slices] = tuple(self._split(slices))
         return known
 
-    def _split(self, slices: tuple[bytes, ...]) -> Iterator[Way]:
+    def _split(self, slices: tuple[bytes, ...]) -> Iterator[KernelWay]:
         numbers = [self._classes.number(self.terms.known[key]) for key in slices]
         prices = self.terms.prices
         sliced = [n for n in numbers if self._classes.op[n] == "Slice"]
@@ -227,7 +227,9 @@ class Covering:
             operands = tuple(self._classes.key[c] for c in candidate.reads)
             root = b"split" + b"".join(sorted(covered))
             reads = self._running(operands)
-            yield Way(root, reads=reads, covers=covered, row=row, kernel=kernel, operands=operands)
+            yield KernelWay(
+                root, reads=reads, covers=covered, row=row, kernel=kernel, operands=operands
+            )
 
     def _running(self, keys: Iterable[bytes]) -> tuple[bytes, ...]:
         known = self.terms.known
@@ -280,7 +282,7 @@ class _Region:
     """
 
     keys: tuple[bytes, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[KernelWay, ...]
 
 
 class Cover:
@@ -304,7 +306,7 @@ class Cover:
             for operand in known[key].operands:
                 self._readers[operand].append(key)
         self._outputs = frozenset(graph.outputs)
-        self._ways: dict[bytes, tuple[Way, ...]] = {}
+        self._ways: dict[bytes, tuple[KernelWay, ...]] = {}
         self.regions: dict[bytes, _Region] = {}
         kept = self._kept(*before) if before is not None else frozenset()
         self._solve([key for key in self._keys if key not in kept])
@@ -370,13 +372,13 @@ class Cover:
         for key in keys:
             for way in self._ways[key]:
                 linked.join((key, *(solved & way.covers)))
-        extra: dict[bytes, list[tuple[float, Way]]] = defaultdict(list)
+        extra: dict[bytes, list[tuple[float, KernelWay]]] = defaultdict(list)
         for pseudo, split, slices in joint:
             linked.join(slices)
             place = min(self._rank[key] for key in slices) - 0.5
             extra[pseudo] = [(place, split)]
             for key in slices:
-                part = Way(
+                part = KernelWay(
                     key,
                     reads=(pseudo,),
                     covers=frozenset((key,)),
@@ -395,7 +397,7 @@ class Cover:
             for key in region.keys:
                 self.regions[key] = region
 
-    def _splits(self, keys: Sequence[bytes]) -> list[tuple[bytes, Way, list[bytes]]]:
+    def _splits(self, keys: Sequence[bytes]) -> list[tuple[bytes, KernelWay, list[bytes]]]:
         """Return kernels of neighbouring Slices of one value, with their roots and Slices."""
         known, covering = self._covering.terms.known, self._covering
         sources = {known[key].operands[0] for key in keys if has_siblings(known[key])}
@@ -441,18 +443,18 @@ class Cover:
         ways = []
         while picked:
             way, picked = picked  # type: ignore[assignment]
-            assert isinstance(way, Way)
+            assert isinstance(way, KernelWay)
             ways.append(way)
         return _Region(tuple(keys), tuple(ways))
 
     # Costs ----------------------------------------------------------------------------------------
 
     @cached_property
-    def ways(self) -> tuple[Way, ...]:
+    def ways(self) -> tuple[KernelWay, ...]:
         """All kernels, in an order in which they can run."""
         distinct = {id(region): region for region in self.regions.values()}
         chosen = {way.root: way for region in distinct.values() for way in region.ways}
-        order: dict[bytes, Way] = {}
+        order: dict[bytes, KernelWay] = {}
         stack = [(key, False) for key in reversed(self.graph.outputs)]
         while stack:
             key, is_ready = stack.pop()
@@ -500,7 +502,7 @@ def _renamed(
     if all(key not in moved for way in region.ways for key in (*way.covers, *way.operands)):
         return region
     ways = tuple(
-        Way(
+        KernelWay(
             now(way.root),
             reads=tuple(map(now, way.reads)),
             covers=frozenset(map(now, way.covers)),

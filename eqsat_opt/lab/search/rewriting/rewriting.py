@@ -15,14 +15,14 @@ from eqsat_opt.ir.graph.canonical import KEY_BYTES, graph_key
 from eqsat_opt.lab.search.rewriting.matching import Substitution
 from eqsat_opt.lab.search.rewriting.terms import Term, TermGraph, Terms
 
-__all__ = ["Rewritten", "Trial", "Workbench", "rewritten"]
+__all__ = ["RewriteTrial", "Rewritten", "Workbench", "rewritten"]
 
 _REMEMBERED = 1_000_000
 """Entries of cached cones, so that a graph of thousands of operators does not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class RewriteTrial:
     """The evaluation of a graph after a rewrite.
 
     Attributes:
@@ -104,14 +104,14 @@ class Workbench:
         self._terms.remember(made.new.values())
         return made.graph
 
-    def attempt(self, rewrite: Substitution) -> Trial:
+    def attempt(self, rewrite: Substitution) -> RewriteTrial:
         """Compute key, cost and size of the graph after ``rewrite``, without building it."""
         if rewrite.is_plain:
             trial = self._moved(rewrite)
             if trial is not None:
                 return trial
         graph = rewritten(self._terms, self.graph, rewrite).graph
-        return Trial(graph.key, self._valuation.value(graph.costs, graph.length), graph.size)
+        return RewriteTrial(graph.key, self._valuation.value(graph.costs, graph.length), graph.size)
 
     def _chains(self) -> list[int]:
         """Return the length of the longest chain that ends at each position."""
@@ -140,7 +140,7 @@ class Workbench:
                 self._cones[roots] = cone
         return cone
 
-    def _moved(self, rewrite: Substitution) -> Trial | None:
+    def _moved(self, rewrite: Substitution) -> RewriteTrial | None:
         """Return the trial where no two terms become equal; ``None`` where some do."""
         place = self._place
         roots = tuple([place[key] for key in rewrite.consumed])
@@ -168,7 +168,7 @@ class Workbench:
             return None
         costs, size = self._balance(roots, rewrite.results, made)
         length = self._length(roots, cone, rewrite.results, made) if self._until else 0
-        return Trial(
+        return RewriteTrial(
             graph_key([keys[i] for i in self._outputs]),
             self._valuation.value(costs, length),
             size,

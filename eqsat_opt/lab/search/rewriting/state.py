@@ -7,7 +7,7 @@ from functools import cached_property
 
 from eqsat_opt.cost.operators import STEPS
 from eqsat_opt.lab.search.rewriting.matching import Substitution
-from eqsat_opt.lab.search.rewriting.rewriting import Rewritten, Trial, Workbench, rewritten
+from eqsat_opt.lab.search.rewriting.rewriting import RewriteTrial, Rewritten, Workbench, rewritten
 from eqsat_opt.lab.search.rewriting.terms import TermGraph, Terms
 
 __all__ = ["Identity", "Site", "State"]
@@ -33,7 +33,7 @@ class State:
     def __init__(
         self,
         terms: Terms,
-        trial: Trial,
+        trial: RewriteTrial,
         parent: State | None = None,
         step: Substitution | None = None,
     ) -> None:

@@ -24,7 +24,7 @@ from eqsat_opt.ir.graph.handles import uniform_value
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op, is_known
 from eqsat_opt.ir.values.types import OtherType, TensorType, ValueType
-from eqsat_opt.lab.search.pricing.pricing import Prices, Row
+from eqsat_opt.lab.search.pricing.pricing import ImplementationRow, PriceCache
 from eqsat_opt.rules.patterns import Enode, is_a, literal
 
 __all__ = ["INPUT", "OUTPUT", "WEIGHT", "Term", "TermGraph", "Terms"]
@@ -59,7 +59,7 @@ class Term:
     operands: tuple[bytes, ...]
     type: ValueType
     const: bool
-    row: Row
+    row: ImplementationRow
     label: str = ""
     sources: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Terms:
     """
 
     original: Graph
-    prices: Prices
+    prices: PriceCache
     known: dict[bytes, Term] = field(default_factory=dict)
     rank: dict[bytes, int] = field(default_factory=dict)
     _operators: dict[tuple[str, Attrs], bytes] = field(default_factory=dict)
@@ -219,7 +219,7 @@ class Terms:
             term.op, term.attrs, [(one.type, one.const, one.key) for one in operands]
         )
 
-    def _price(self, op: str, attrs: Attrs, operands: Sequence[Term]) -> Row:
+    def _price(self, op: str, attrs: Attrs, operands: Sequence[Term]) -> ImplementationRow:
         described = [(term.type, term.const, term.key) for term in operands]
         return self.prices.operator(op, attrs, described)[0]
 

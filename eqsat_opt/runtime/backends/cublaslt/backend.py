@@ -12,7 +12,7 @@ from eqsat_opt.runtime.backends.cublaslt.recorded import (
     HEURISTIC,
     MARGIN_BYTES,
     NO_SUPPORT,
-    Choice,
+    CublasLtChoice,
     Support,
     product_key,
     recorded,
@@ -77,7 +77,7 @@ class CublasLtBackend(Elsewhere):
         ):
             return ()
         key = product_key(kernel, product, self.precision)
-        choices = self._support.choices.get(key, (Choice(HEURISTIC),))
+        choices = self._support.choices.get(key, (CublasLtChoice(HEURISTIC),))
         return tuple(
             Implementation(
                 one.name,

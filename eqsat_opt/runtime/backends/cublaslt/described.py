@@ -9,7 +9,7 @@ import numpy as np
 
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.runtime.backends.cublaslt.recorded import Algorithm
-from eqsat_opt.runtime.backends.shared.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import StridedTensor
 from eqsat_opt.runtime.plan.plan import Launch
 
 __all__ = ["NEEDED", "Space", "calls", "compute_type", "name_of"]
@@ -81,7 +81,7 @@ def name_of(algorithm: Any) -> str:
 
 def calls(
     arrays: Sequence[Any],
-    batches: Sequence[Tensor] | None,
+    batches: Sequence[StridedTensor] | None,
     ndarray: Callable[[Dims, Any, Any, Dims], Any],
 ) -> Iterator[Sequence[Any]]:
     """Yield both factors and the result of each call.

@@ -10,8 +10,8 @@ from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.runtime.backends.cublaslt import BACKEND
 from eqsat_opt.runtime.backends.shared.absent import AbsentLauncher, require_aligned
 from eqsat_opt.runtime.backends.shared.batches import one_product
-from eqsat_opt.runtime.backends.shared.products import Product, product_of
-from eqsat_opt.runtime.backends.shared.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.products import LibraryProduct, product_of
+from eqsat_opt.runtime.backends.shared.tensors import StridedTensor
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
 
 __all__ = ["CublasLtLauncher", "are_aligned", "batches_of_launch", "product_of_launch"]
@@ -39,8 +39,8 @@ class CublasLtLauncher(AbsentLauncher):
 
 
 def _at_once(
-    kernel: Kernel, product: Product, strides: Sequence[Sequence[int]] | None = None
-) -> tuple[Tensor, Tensor, Tensor] | None:
+    kernel: Kernel, product: LibraryProduct, strides: Sequence[Sequence[int]] | None = None
+) -> tuple[StridedTensor, StridedTensor, StridedTensor] | None:
     """Return factors and result as batches, rows and columns, if one call computes all batches.
 
     Args:
@@ -50,9 +50,11 @@ def _at_once(
     """
     types, count = kernel.required_types(), len(kernel.operands)
 
-    def tensor(number: int) -> Tensor:
+    def tensor(number: int) -> StridedTensor:
         dims = types[number].shape
-        return Tensor(dims, dense_strides(dims) if strides is None else tuple(strides[number]))
+        return StridedTensor(
+            dims, dense_strides(dims) if strides is None else tuple(strides[number])
+        )
 
     found = one_product(tensor(product.a), tensor(product.b), tensor(count))
     if found is not None and found[2].dims[0] > 1 and product.bias is not None:
@@ -61,7 +63,7 @@ def _at_once(
 
 
 def are_aligned(
-    kernel: Kernel, product: Product, strides: Sequence[Sequence[int]] | None = None
+    kernel: Kernel, product: LibraryProduct, strides: Sequence[Sequence[int]] | None = None
 ) -> bool:
     """Return whether all matrices of the result are aligned, provided that the first one is.
 
@@ -77,7 +79,7 @@ def are_aligned(
     return all(dim == 1 or step % unit == 0 for dim, step in steps)
 
 
-def product_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Product:
+def product_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> LibraryProduct:
     """Return the product that a launch computes, on the memory that the plan gives it.
 
     Raises:
@@ -92,7 +94,7 @@ def product_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Product:
 
 def batches_of_launch(
     launch: Launch, buffers: Mapping[str, Buffer]
-) -> tuple[Tensor, Tensor, Tensor] | None:
+) -> tuple[StridedTensor, StridedTensor, StridedTensor] | None:
     """Return factors and result of a launch as batches of matrices, if one call computes all."""
     strides = [buffers[name].strides for name in (*launch.reads, *launch.writes)]
     return _at_once(launch.body, product_of_launch(launch, buffers), strides)

@@ -17,11 +17,11 @@ from eqsat_opt.common.codecs import parse_json
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.errors import StageError
 from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.runtime.backends.shared.products import Product
+from eqsat_opt.runtime.backends.shared.products import LibraryProduct
 from eqsat_opt.runtime.plan.plan import dense_strides
 
 __all__ = [
-    "FORMAT", "HEURISTIC", "MARGIN_BYTES", "NO_SUPPORT", "Algorithm", "Choice", "Support",
+    "FORMAT", "HEURISTIC", "MARGIN_BYTES", "NO_SUPPORT", "Algorithm", "CublasLtChoice", "Support",
     "epilogue_of", "product_key", "recorded", "support_bytes", "support_of",
 ]  # fmt: skip
 
@@ -66,7 +66,7 @@ class Algorithm:
 
 
 @dataclass(frozen=True)
-class Choice:
+class CublasLtChoice:
     """A way in which cuBLASLt computes a product.
 
     Attributes:
@@ -91,7 +91,7 @@ class Support:
 
     version: int = 0
     gelu: str = ""
-    choices: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
+    choices: Mapping[str, tuple[CublasLtChoice, ...]] = field(default_factory=dict)
 
 
 NO_SUPPORT = Support()
@@ -122,7 +122,7 @@ def support_of(data: bytes) -> Support:
         document = parse_json(gzip.decompress(data))
         names: list[str] = document["algorithms"]
         found = {
-            key: tuple(Choice(names[number], int(size)) for number, size in choices)
+            key: tuple(CublasLtChoice(names[number], int(size)) for number, size in choices)
             for key, choices in document["products"]
         }
         made = Support(int(document["version"]), document["gelu"], found)
@@ -156,7 +156,7 @@ def support_bytes(support: Support) -> bytes:
 _EPILOGUES = {"": "", "relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELU"}
 
 
-def epilogue_of(product: Product) -> str:
+def epilogue_of(product: LibraryProduct) -> str:
     """Return the epilogue as the headers name it: ``BIAS``, ``RELU_BIAS`` etc.; empty for none."""
     parts = _EPILOGUES[product.activation], "" if product.bias is None else "BIAS"
     return "_".join(filter(None, parts))
@@ -164,7 +164,7 @@ def epilogue_of(product: Product) -> str:
 
 def product_key(
     kernel: Kernel,
-    product: Product,
+    product: LibraryProduct,
     precision: Precision,
     strides: Sequence[Sequence[int]] | None = None,
 ) -> str:

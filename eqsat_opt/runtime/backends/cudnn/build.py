@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat_opt.common.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec
-from eqsat_opt.runtime.backends.shared.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import StridedTensor
 
 __all__ = ["BARRED", "ENGINES", "NEEDED", "built", "plans", "uids_of"]
 
@@ -76,7 +76,7 @@ def built(cudnn: Any, spec: AnySpec, **where: Any) -> Any:
         **where,
     )
 
-    def tensor(one: Tensor) -> Any:
+    def tensor(one: StridedTensor) -> Any:
         made = graph.tensor(dim=list(one.dims), stride=list(one.strides), data_type=kind)
         made.set_uid(next(uids))
         return made

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION
-from eqsat_opt.runtime.backends.cudnn.spec import Site, may_run, site_of
+from eqsat_opt.runtime.backends.cudnn.spec import CudnnSite, may_run, site_of
 from eqsat_opt.runtime.backends.shared.absent import AbsentLauncher, require_aligned
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
@@ -34,7 +34,7 @@ class CudnnLauncher(AbsentLauncher):
             site_of_launch(launch, buffers)
 
 
-def site_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Site:
+def site_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> CudnnSite:
     """Return a launch as cuDNN computes it, on the memory that the plan gives it.
 
     Raises:

@@ -29,7 +29,7 @@ from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, spec_from_json
 from eqsat_opt.runtime.devices.description import DeviceDescription
 
 __all__ = [
-    "FORMAT", "HEURISTIC", "RECORDED_VERSION", "Asker", "Choice", "Oracle", "has_engines",
+    "FORMAT", "HEURISTIC", "RECORDED_VERSION", "Asker", "CudnnChoice", "Oracle", "has_engines",
     "missing_wheels", "recorded", "table_bytes", "table_name", "table_of",
 ]  # fmt: skip
 
@@ -52,7 +52,7 @@ _STARTS_S, _ANSWERS_S = 120.0, 60.0
 
 
 @dataclass(frozen=True)
-class Choice:
+class CudnnChoice:
     """A way in which cuDNN computes a graph.
 
     Attributes:
@@ -71,7 +71,7 @@ class Choice:
         return self.name.partition("_")[0]
 
 
-Table = Mapping[str, tuple[Choice, ...]]
+Table = Mapping[str, tuple[CudnnChoice, ...]]
 """Choices by the key of a spec, best ranked first."""
 
 
@@ -98,7 +98,7 @@ def table_of(data: bytes) -> Table:
     names: list[str] = document["plans"]
     return {
         spec_from_json(spec).key: tuple(
-            Choice(names[number], size, bool(compiled)) for number, size, *compiled in found
+            CudnnChoice(names[number], size, bool(compiled)) for number, size, *compiled in found
         )
         for spec, found in document["specs"]
     }
@@ -146,7 +146,7 @@ class Asker:
         self._child: Child | None = None
         self.version: int | None = None
 
-    def ask(self, spec: AnySpec, most: int = _MOST) -> tuple[Choice, ...] | None:
+    def ask(self, spec: AnySpec, most: int = _MOST) -> tuple[CudnnChoice, ...] | None:
         """Return cuDNN's choices for a spec; ``None`` if it gave no answer."""
         if self._child is None or not self._child.is_alive:
             self._child = Child("eqsat_opt.runtime.backends.cudnn.asking", "to ask cuDNN")
@@ -158,7 +158,7 @@ class Asker:
             return None
         answer: dict[str, Any] = reply[0]
         self.version = answer["version"]
-        return tuple(Choice(name, size, compiled) for name, size, compiled in answer["plans"])
+        return tuple(CudnnChoice(name, size, compiled) for name, size, compiled in answer["plans"])
 
     def close(self) -> None:
         """End the process."""
@@ -177,9 +177,9 @@ class Oracle:
     def __init__(self, description: DeviceDescription) -> None:
         self._architecture = description.architecture
         self._asker = None if missing_wheels() else Asker(description)
-        self._live: dict[str, tuple[Choice, ...] | None] = {}
+        self._live: dict[str, tuple[CudnnChoice, ...] | None] = {}
 
-    def choices(self, spec: AnySpec) -> Sequence[Choice]:
+    def choices(self, spec: AnySpec) -> Sequence[CudnnChoice]:
         """Return the ways to compute a spec, best ranked first; none if there is no way."""
         key = spec.key
         found = recorded(self._architecture, spec.precision).get(key)
@@ -189,10 +189,10 @@ class Oracle:
             share = _families(self._architecture, spec.precision).get(spec.family)
             if share is None:
                 return ()
-            return (Choice(HEURISTIC, ceil(share * spec.tensor_bytes)),)
+            return (CudnnChoice(HEURISTIC, ceil(share * spec.tensor_bytes)),)
         return found
 
-    def _asked(self, spec: AnySpec, key: str) -> tuple[Choice, ...] | None:
+    def _asked(self, spec: AnySpec, key: str) -> tuple[CudnnChoice, ...] | None:
         """Return the live answer, if it comes from the recorded version."""
         if self._asker is None:
             return None

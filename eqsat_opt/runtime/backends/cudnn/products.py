@@ -15,7 +15,7 @@ from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.runtime.backends.shared.batches import one_product
 from eqsat_opt.runtime.backends.shared.products import product_of
-from eqsat_opt.runtime.backends.shared.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import StridedTensor
 from eqsat_opt.runtime.plan.plan import dense_strides
 
 __all__ = ["ACTIVATIONS", "ProductSpec", "product_site"]
@@ -36,17 +36,17 @@ class ProductSpec:
     """
 
     dtype: str
-    a: Tensor
-    b: Tensor
-    y: Tensor
+    a: StridedTensor
+    b: StridedTensor
+    y: StridedTensor
     epilogue: tuple[str, ...] = ()
     precision: Precision = Precision.TF32
 
     @property
-    def bias(self) -> Tensor:
+    def bias(self) -> StridedTensor:
         """Bias, with one number for each column of y."""
         columns = self.y.dims[2]
-        return Tensor((1, 1, columns), (columns, columns, 1))
+        return StridedTensor((1, 1, columns), (columns, columns, 1))
 
     @property
     def tensor_bytes(self) -> int:
@@ -82,7 +82,7 @@ def product_site(
         return None
     count, types = len(kernel.operands), kernel.required_types()
     used = [
-        Tensor(dims, dense_strides(dims) if strides is None else tuple(strides[number]))
+        StridedTensor(dims, dense_strides(dims) if strides is None else tuple(strides[number]))
         for number in (product.a, product.b, count)
         for dims in (types[number].shape,)
     ]

@@ -17,14 +17,14 @@ from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.types import StaticType, numpy_dtype
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec, product_site
-from eqsat_opt.runtime.backends.shared.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import StridedTensor
 from eqsat_opt.runtime.plan.plan import layout_strides
 
 __all__ = [
     "ZERO_BIAS",
     "AnySpec",
+    "CudnnSite",
     "CudnnSpec",
-    "Site",
     "may_run",
     "site_of",
     "spec_from_json",
@@ -54,14 +54,14 @@ class CudnnSpec:
     """
 
     dtype: str
-    x: Tensor
-    w: Tensor
-    y: Tensor
+    x: StridedTensor
+    w: StridedTensor
+    y: StridedTensor
     pads: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     epilogue: tuple[str, ...] = ()
-    residual: Tensor | None = None
+    residual: StridedTensor | None = None
     precision: Precision = Precision.STRICT
 
     @property
@@ -70,10 +70,10 @@ class CudnnSpec:
         return self.x.dims[1] // max(self.w.dims[1], 1)
 
     @property
-    def bias(self) -> Tensor:
+    def bias(self) -> StridedTensor:
         """Bias, with one number for each channel of y."""
         channels = self.y.dims[1]
-        return Tensor((1, channels, 1, 1), (channels, 1, channels, channels))
+        return StridedTensor((1, channels, 1, 1), (channels, 1, channels, channels))
 
     @property
     def tensor_bytes(self) -> int:
@@ -108,7 +108,7 @@ def spec_from_json(value: Mapping[str, Any]) -> AnySpec:
 
 
 @dataclass(frozen=True)
-class Site:
+class CudnnSite:
     """A kernel as cuDNN computes it.
 
     Attributes:
@@ -141,7 +141,7 @@ def site_of(
     strides: Sequence[Sequence[int]] | None = None,
     *,
     precision: Precision = Precision.STRICT,
-) -> Site | None:
+) -> CudnnSite | None:
     """Return a kernel of literal sizes as cuDNN computes it; ``None`` if it cannot.
 
     Args:
@@ -157,7 +157,7 @@ def site_of(
         return None
     if kernel.steps[0].op == "MatMul":
         found = product_site(kernel, strides, precision)
-        return None if found is None else Site(*found)
+        return None if found is None else CudnnSite(*found)
     if kernel.steps[0].op != "Conv":
         return None
     conv, count = kernel.steps[0], len(kernel.operands)
@@ -183,9 +183,9 @@ def site_of(
     }
     epilogue = tuple(kind for kind, is_there in parts.items() if is_there)
 
-    def tensor(number: int) -> Tensor:
+    def tensor(number: int) -> StridedTensor:
         dims = types[number].shape
-        return Tensor(
+        return StridedTensor(
             dims, layout_strides(dims, "nhwc") if strides is None else tuple(strides[number])
         )
 
@@ -194,7 +194,7 @@ def site_of(
     spec = CudnnSpec(
         y.dtype,
         tensor(x),
-        Tensor(weights, layout_strides(weights, "nhwc")),
+        StridedTensor(weights, layout_strides(weights, "nhwc")),
         tensor(count),
         pads=tuple(attrs["pads"]),
         strides=tuple(attrs["strides"]),
@@ -208,7 +208,7 @@ def site_of(
         operands.append(residual)
     if "bias" in epilogue:
         operands.append(ZERO_BIAS if bias is None else bias)
-    return Site(spec, tuple(operands))
+    return CudnnSite(spec, tuple(operands))
 
 
 def _epilogue(

@@ -49,7 +49,7 @@ from eqsat_opt.ir.ops.index.scalars import (
 )
 from eqsat_opt.ir.ops.index.scalars import Whole as WholeTerm
 from eqsat_opt.ir.values.types import FLOATS, WHOLE_RANGES, numpy_dtype
-from eqsat_opt.runtime.backends.generated.by_hand import BY_HAND, Chosen, Multiplied
+from eqsat_opt.runtime.backends.generated.by_hand import BY_HAND, Multiplied, SubstitutedTerm
 from eqsat_opt.runtime.backends.generated.intervals import remaining
 from eqsat_opt.runtime.backends.generated.kernel import NUMBER
 from eqsat_opt.runtime.backends.generated.memory_order import (
@@ -62,20 +62,20 @@ from eqsat_opt.runtime.backends.generated.program import (
     Branch,
     Fold,
     FoldKind,
+    IndexValue,
+    KernelProgram,
+    KernelValue,
     Let,
     Load,
     Loop,
     LoopNest,
     Memory,
-    Program,
     Schedule,
     Statement,
     Store,
-    Value,
-    Whole,
 )
 from eqsat_opt.runtime.backends.generated.stable import stabilised
-from eqsat_opt.runtime.backends.generated.terms import Index, Terms, Unfit
+from eqsat_opt.runtime.backends.generated.terms import Index, TermTranslator, Unfit
 
 __all__ = ["HALVES", "TRUTHS", "built"]
 
@@ -92,7 +92,7 @@ _WARP = 32
 
 Target = Literal["gpu", "cpu"]
 
-Register = Value | float
+Register = KernelValue | float
 """Typed register, or a number that takes the type of the other operands."""
 
 
@@ -103,7 +103,7 @@ def built(
     strides: Mapping[str, Sequence[int]] | None = None,
     target: Target = "gpu",
     aligned_bytes: Mapping[str, int] = MappingProxyType({}),
-) -> Program:
+) -> KernelProgram:
     """Build the program of some nodes.
 
     Args:
@@ -168,7 +168,7 @@ class _Scope:
         return 0 if self.parent is None else self.parent.level + 1
 
 
-class _Building(Terms[_Scope, Register]):
+class _Building(TermTranslator[_Scope, Register]):
     def __init__(
         self,
         graph: Graph,
@@ -198,12 +198,12 @@ class _Building(Terms[_Scope, Register]):
 
     # Nests ---------------------------------------------------------------------------------------
 
-    def run(self) -> Program:
+    def run(self) -> KernelProgram:
         groups: dict[tuple[int, ...], list[tuple[int, str]]] = {}
         for number, name in enumerate(self.outputs):
             groups.setdefault(self.shape(name), []).append((number, name))
         nests = [self._nest(shape, group) for shape, group in groups.items() if 0 not in shape]
-        return Program(
+        return KernelProgram(
             tuple(self._memory(name) for name in self.reads),
             tuple(self._memory(name) for name in self.outputs),
             tuple(nests),
@@ -303,11 +303,11 @@ class _Building(Terms[_Scope, Register]):
 
     # Registers -----------------------------------------------------------------------------------
 
-    def _value(self, scope: _Scope, dtype: str) -> Value:
+    def _value(self, scope: _Scope, dtype: str) -> KernelValue:
         self.count += 1
         if self.count > _MOST_STATEMENTS:
             raise Unfit("the region is too large")
-        value = Value(self.count, dtype)
+        value = KernelValue(self.count, dtype)
         self.scope_of[value.number] = scope
         return value
 
@@ -320,10 +320,10 @@ class _Building(Terms[_Scope, Register]):
 
     def _let(
         self, scope: _Scope, dtype: str, function: str, operands: Any = (), numbers: Any = ()
-    ) -> Value:
+    ) -> KernelValue:
         key = (dtype, function, operands, tuple(float(n).hex() for n in numbers))
         found = scope.find(key)
-        if isinstance(found, Value):
+        if isinstance(found, KernelValue):
             return found
         value = self._value(scope, dtype)
         scope.block.append(Let(value, function, operands, tuple(numbers)))
@@ -333,10 +333,10 @@ class _Building(Terms[_Scope, Register]):
     def number(self, place: _Scope, value: float) -> Register:
         return float(value)
 
-    def _register(self, scope: _Scope, value: Register, dtype: str = "") -> Value:
+    def _register(self, scope: _Scope, value: Register, dtype: str = "") -> KernelValue:
         """Return a value in a register of a type, by default of the type of the operator."""
         wanted = dtype or self.dtypes[-1] if self.dtypes or dtype else ""
-        if not isinstance(value, Value):
+        if not isinstance(value, KernelValue):
             assert wanted
             number = _as_element(float(value), wanted)
             if wanted in HALVES:
@@ -349,16 +349,16 @@ class _Building(Terms[_Scope, Register]):
     def emit(
         self, place: _Scope, function: str, operands: tuple[Register, ...], numbers: Any = ()
     ) -> Register:
-        numbers_only = [one for one in operands if not isinstance(one, Value)]
+        numbers_only = [one for one in operands if not isinstance(one, KernelValue)]
         if function in _FOLDABLE and len(numbers_only) == len(operands):
             with suppress(ZeroDivisionError):
                 return _FOLDABLE[function](*numbers_only)
-        strong = [o.dtype for o in operands if isinstance(o, Value) and o.dtype != "index"]
+        strong = [o.dtype for o in operands if isinstance(o, KernelValue) and o.dtype != "index"]
         if function == "Where":
             condition, *values = operands
-            typed = [o.dtype for o in values if isinstance(o, Value) and o.dtype != "index"]
+            typed = [o.dtype for o in values if isinstance(o, KernelValue) and o.dtype != "index"]
             dtype = typed[0] if typed else self._weak(values)
-            assert isinstance(condition, Value)
+            assert isinstance(condition, KernelValue)
             registers = (condition, *(self._register(place, o, dtype) for o in values))
             return self._let(self._deepest(place, registers), dtype, function, registers)
         if function == "Pow":
@@ -377,10 +377,10 @@ class _Building(Terms[_Scope, Register]):
 
     def _weak(self, operands: Sequence[Register]) -> str:
         """Return the type of untyped operands: an index if all are whole, else the operator's."""
-        whole = all(isinstance(o, Value) or float(o).is_integer() for o in operands)
+        whole = all(isinstance(o, KernelValue) or float(o).is_integer() for o in operands)
         return "index" if whole else self.dtypes[-1]
 
-    def _deepest(self, place: _Scope, registers: Sequence[Value]) -> _Scope:
+    def _deepest(self, place: _Scope, registers: Sequence[KernelValue]) -> _Scope:
         scopes = [self.scope_of[one.number] for one in registers]
         return max(scopes, key=lambda scope: scope.level, default=place)
 
@@ -389,7 +389,7 @@ class _Building(Terms[_Scope, Register]):
         left = self._register(place, base)
         if left.dtype in FLOATS:
             right = self._register(place, exponent, left.dtype)
-        elif isinstance(exponent, Value) and exponent.dtype in FLOATS:
+        elif isinstance(exponent, KernelValue) and exponent.dtype in FLOATS:
             wide = self._register(place, left, "float64")
             right = self._register(place, exponent, "float64")
             scope = self._deepest(place, (wide, right))
@@ -446,13 +446,13 @@ class _Building(Terms[_Scope, Register]):
             total = total + position * stride
         return total
 
-    def _loaded(self, place: _Scope, name: str, index: Index) -> Value:
+    def _loaded(self, place: _Scope, name: str, index: Index) -> KernelValue:
         buffer = self.reads.setdefault(name, len(self.reads))
         where = self._place(name, index)
         scope = place.home(where.symbols())
         key = (buffer, where)
         found = scope.find(key)
-        if isinstance(found, Value):
+        if isinstance(found, KernelValue):
             return found
         value = self._value(scope, self._dtype(name))
         scope.block.append(Load(value, buffer, where))
@@ -472,7 +472,7 @@ class _Building(Terms[_Scope, Register]):
             self.scalar(arm, one)
             for arm, one in zip(arms, (term.then, term.otherwise), strict=True)
         ]
-        typed = [v.dtype for v in values if isinstance(v, Value) and v.dtype != "index"]
+        typed = [v.dtype for v in values if isinstance(v, KernelValue) and v.dtype != "index"]
         dtype = typed[0] if typed else self.dtypes[-1]
         then, otherwise = (
             self._register(arm, v, dtype) for arm, v in zip(arms, values, strict=True)
@@ -499,7 +499,7 @@ class _Building(Terms[_Scope, Register]):
                 return self._reduced(place, kind, bound, where, body=body)
             case Multiplied(bound, body):
                 return self._reduced(place, "product", bound, TRUE, body=body)
-            case Chosen(variable, number, extent, chosen):
+            case SubstitutedTerm(variable, number, extent, chosen):
                 found = self._register(place, self.scalar(place, number), "int64")
                 scope = self.scope_of[found.number]
                 here = self._let(scope, "int64", "Modulo", (found,), numbers=(float(extent),))
@@ -516,7 +516,7 @@ class _Building(Terms[_Scope, Register]):
         if found is not None:
             return found
         result = self._value(scope, "index")
-        scope.block.append(Whole(result, value))
+        scope.block.append(IndexValue(result, value))
         scope.known[value] = result
         return result
 
@@ -550,7 +550,7 @@ class _Building(Terms[_Scope, Register]):
             scope, set(outside), scope.depth + 1, is_guarded=condition != TRUE or not _all(loops)
         )
         value = self.scalar(inner, body)
-        dtype = value.dtype if isinstance(value, Value) else self._weak([value])
+        dtype = value.dtype if isinstance(value, KernelValue) else self._weak([value])
         register = self._register(inner, value, dtype)
         self.extents.update({v: e for v, e in outside.items() if e is not None})
         result = self._value(scope, dtype)
@@ -607,7 +607,7 @@ def _symbols_of(one: Statement) -> frozenset[Atom]:
     match one:
         case Load(_, _, place) | Store(_, place):
             return place.symbols()
-        case Whole(_, value):
+        case IndexValue(_, value):
             return value.symbols()
         case Branch(_, condition):
             return _symbols(condition)
@@ -639,7 +639,7 @@ def _free(term: Any) -> frozenset[Atom]:
             return (_symbols(where) | _free(body)) - {variable for variable, _ in bound}
         case Multiplied(bound, body):
             return _free(body) - {variable for variable, _ in bound}
-        case Chosen(variable, number, _, chosen):
+        case SubstitutedTerm(variable, number, _, chosen):
             return _free(number) | (_free(chosen) - {variable})
     raise Unfit(f"no kernel has a {type(term).__name__}")
 
@@ -670,8 +670,10 @@ def _replaced(term: Any, values: Mapping[Atom, Poly]) -> Any:
             return Reduce(kind, bound, substitute(where, outer), _replaced(body, outer))
         case Multiplied(bound, body):
             return Multiplied(bound, _replaced(body, _without(values, bound)))
-        case Chosen(variable, number, extent, chosen):
-            return Chosen(variable, _replaced(number, values), extent, _replaced(chosen, values))
+        case SubstitutedTerm(variable, number, extent, chosen):
+            return SubstitutedTerm(
+                variable, _replaced(number, values), extent, _replaced(chosen, values)
+            )
     return term
 
 

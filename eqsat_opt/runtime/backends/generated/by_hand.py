@@ -15,11 +15,11 @@ from eqsat_opt.ir.ops.index.integers import TRUE, Atom, Poly, atom
 from eqsat_opt.ir.ops.index.reduction import reduction
 from eqsat_opt.ir.ops.index.scalars import IndexTensor, Premises, Reduce, Scalar, literal
 
-__all__ = ["BY_HAND", "Chosen", "Multiplied"]
+__all__ = ["BY_HAND", "Multiplied", "SubstitutedTerm"]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SubstitutedTerm:
     """A term in which a variable has the value of an integer term, modulo an extent."""
 
     variable: Atom
@@ -60,7 +60,7 @@ def _gather(
     def at(index: Sequence[Poly]) -> Any:
         here = Atom(f"chosen{axis} {index}")
         element = x.at((*index[:axis], atom(here), *index[after:]))
-        return Chosen(here, indices.at(index[axis:after]), literal(x.shape[axis]), element)
+        return SubstitutedTerm(here, indices.at(index[axis:after]), literal(x.shape[axis]), element)
 
     return IndexTensor((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), at)
 

@@ -25,7 +25,7 @@ from eqsat_opt.common.files import Scratch, write_whole
 from eqsat_opt.common.paths import cache_folder
 from eqsat_opt.errors import EqsatError, RuntimeFailed, printable
 from eqsat_opt.runtime.backends.generated.host import HostKernel
-from eqsat_opt.runtime.backends.generated.kernel import Kernel
+from eqsat_opt.runtime.backends.generated.kernel import FloatKernel
 from eqsat_opt.runtime.backends.generated.source import plan_source, source
 from eqsat_opt.runtime.processor import device_fingerprint
 
@@ -103,7 +103,7 @@ def _version(command: tuple[str, ...]) -> str:
     return ""
 
 
-def compiled(kernels: Sequence[Kernel], instructions: str, limit_s: float = _LIMIT_S) -> str:
+def compiled(kernels: Sequence[FloatKernel], instructions: str, limit_s: float = _LIMIT_S) -> str:
     """Return the path of a library of some kernels, from the user's cache folder or compiled.
 
     Args:
@@ -117,14 +117,14 @@ def compiled(kernels: Sequence[Kernel], instructions: str, limit_s: float = _LIM
     return _compiled(source(_distinct(kernels)), instructions, limit_s)
 
 
-def compiled_for_plans(kernels: Iterable[Kernel | HostKernel]) -> str:
+def compiled_for_plans(kernels: Iterable[FloatKernel | HostKernel]) -> str:
     """Return the path of a library of some kernels as plans call them, for this processor.
 
     Raises:
         RuntimeFailed: there is no compiler, it failed, or there is no room.
     """
     every = list(kernels)
-    loops = _distinct(one for one in every if isinstance(one, Kernel))
+    loops = _distinct(one for one in every if isinstance(one, FloatKernel))
     programs = {one.name: one for one in every if isinstance(one, HostKernel)}
     text = plan_source(loops, [programs[name] for name in sorted(programs)])
     return _compiled(text, instructions_here(), _LIMIT_S)
@@ -140,7 +140,7 @@ def instructions_here() -> str:
     return "neon" if "asimd" in isa else ""
 
 
-def _distinct(kernels: Iterable[Kernel]) -> list[Kernel]:
+def _distinct(kernels: Iterable[FloatKernel]) -> list[FloatKernel]:
     distinct = {kernel.name: kernel for kernel in kernels}
     return [distinct[name] for name in sorted(distinct)]
 

@@ -36,13 +36,13 @@ from eqsat_opt.runtime.backends.generated.program import (
     Block,
     Branch,
     Fold,
+    KernelProgram,
+    KernelValue,
     Let,
     Loop,
     LoopNest,
-    Program,
     Statement,
     Store,
-    Value,
 )
 
 __all__ = ["HostKernel"]
@@ -64,7 +64,7 @@ class HostKernel:
         program: the program that it computes, with loops ordered for a processor.
     """
 
-    program: Program
+    program: KernelProgram
 
     @cached_property
     def body(self) -> str:
@@ -197,10 +197,10 @@ def _groups(block: Block) -> list[list[Statement]]:
     return groups
 
 
-def _kept(groups: Sequence[Sequence[Statement]]) -> Mapping[int, Value]:
+def _kept(groups: Sequence[Sequence[Statement]]) -> Mapping[int, KernelValue]:
     """Return the registers that a later loop over the chunk needs, and results of reductions."""
-    made: dict[int, Value] = {}
-    kept: dict[int, Value] = {}
+    made: dict[int, KernelValue] = {}
+    kept: dict[int, KernelValue] = {}
     for group in groups:
         own = _made(group)
         kept.update((n, made[n]) for n in _used(group) if n in made and n not in own)
@@ -209,7 +209,7 @@ def _kept(groups: Sequence[Sequence[Statement]]) -> Mapping[int, Value]:
     return kept
 
 
-def _made(statements: Sequence[Statement]) -> dict[int, Value]:
+def _made(statements: Sequence[Statement]) -> dict[int, KernelValue]:
     return {one.result.number: one.result for one in statements if not isinstance(one, Store)}
 
 
@@ -240,14 +240,16 @@ def _in_index(place: Poly) -> set[int]:
 
 
 def _reloaded(
-    group: Sequence[Statement], kept: Mapping[int, Value], name: str, indent: str
+    group: Sequence[Statement], kept: Mapping[int, KernelValue], name: str, indent: str
 ) -> Iterator[str]:
     for number in sorted((_used(group) & kept.keys()) - _made(group).keys()):
         kind = REGISTERS[kept[number].dtype]
         yield f"{indent}const {kind} v{number} = kept{number}[{name} - begin];"
 
 
-def _chunk_fold(one: Fold, loop: Loop, kept: Mapping[int, Value], indent: str) -> Iterator[str]:
+def _chunk_fold(
+    one: Fold, loop: Loop, kept: Mapping[int, KernelValue], indent: str
+) -> Iterator[str]:
     """Print a reduction for all results of a chunk, with its loops around that over the chunk."""
     name, total = loop.variable.key, f"kept{one.result.number}[{loop.variable.key} - begin]"
     chunk = f"for ({_KIND} {name} = begin; {name} < end; {name}++)"

@@ -18,7 +18,16 @@ from typing import Any, NamedTuple
 from eqsat_opt.common.codecs import value_from_json
 from eqsat_opt.errors import ModelError, StageError
 
-__all__ = ["FUNCTIONS", "LOAD", "NUMBER", "Access", "Function", "Kernel", "Nest", "Step"]
+__all__ = [
+    "FUNCTIONS",
+    "LOAD",
+    "NUMBER",
+    "Access",
+    "ElementFunction",
+    "FloatKernel",
+    "Nest",
+    "RegisterStep",
+]
 
 LOAD, NUMBER = "Load", "Number"
 """Names of steps that are no function of other registers."""
@@ -29,7 +38,7 @@ _MOST_ELEMENTS = 2**31
 
 
 @dataclass(frozen=True)
-class Function:
+class ElementFunction:
     """A function of one element.
 
     Attributes:
@@ -45,30 +54,30 @@ class Function:
     work: int = 1
 
 
-FUNCTIONS: Mapping[str, Function] = {
-    **{name: Function(2, is_exact=True) for name in ("Add", "Sub", "Mul")},
-    **{name: Function(2) for name in ("Max", "Min")},  # of +0 and -0, runtimes return either
-    "Div": Function(2, is_exact=True, work=4),
-    **{name: Function(1, is_exact=True) for name in ("Neg", "Relu", "Abs", "Floor", "Ceil")},
-    "Sqrt": Function(1, is_exact=True, work=4),
-    "Round": Function(1),
-    "Sign": Function(1),
-    **{name: Function(1, work=12) for name in ("Exp", "Erf", "Sigmoid", "Tanh")},
-    **{name: Function(1, work=60) for name in ("Log", "Sin", "Cos", "Softplus", "Mish")},
-    "Softsign": Function(1, work=5),
-    "HardSwish": Function(1, work=5),
-    "GeluNone": Function(1, work=16),
-    "GeluTanh": Function(1, work=18),
-    "Swish": Function(1, ("alpha",), work=14),
-    "HardSigmoid": Function(1, ("alpha", "beta"), work=3),
-    "Elu": Function(1, ("alpha",), work=60),
-    "Celu": Function(1, ("alpha",), work=60),
-    "Selu": Function(1, ("alpha", "gamma"), work=60),
-    "LeakyRelu": Function(1, ("alpha",), work=2),
-    "ThresholdedRelu": Function(1, ("alpha",)),
-    "Clip": Function(1, ("max", "min"), work=2),
-    "PRelu": Function(2, work=2),
-    "Pow": Function(2, work=100),
+FUNCTIONS: Mapping[str, ElementFunction] = {
+    **{name: ElementFunction(2, is_exact=True) for name in ("Add", "Sub", "Mul")},
+    **{name: ElementFunction(2) for name in ("Max", "Min")},  # of +0 and -0, runtimes return either
+    "Div": ElementFunction(2, is_exact=True, work=4),
+    **{name: ElementFunction(1, is_exact=True) for name in ("Neg", "Relu", "Abs", "Floor", "Ceil")},
+    "Sqrt": ElementFunction(1, is_exact=True, work=4),
+    "Round": ElementFunction(1),
+    "Sign": ElementFunction(1),
+    **{name: ElementFunction(1, work=12) for name in ("Exp", "Erf", "Sigmoid", "Tanh")},
+    **{name: ElementFunction(1, work=60) for name in ("Log", "Sin", "Cos", "Softplus", "Mish")},
+    "Softsign": ElementFunction(1, work=5),
+    "HardSwish": ElementFunction(1, work=5),
+    "GeluNone": ElementFunction(1, work=16),
+    "GeluTanh": ElementFunction(1, work=18),
+    "Swish": ElementFunction(1, ("alpha",), work=14),
+    "HardSigmoid": ElementFunction(1, ("alpha", "beta"), work=3),
+    "Elu": ElementFunction(1, ("alpha",), work=60),
+    "Celu": ElementFunction(1, ("alpha",), work=60),
+    "Selu": ElementFunction(1, ("alpha", "gamma"), work=60),
+    "LeakyRelu": ElementFunction(1, ("alpha",), work=2),
+    "ThresholdedRelu": ElementFunction(1, ("alpha",)),
+    "Clip": ElementFunction(1, ("max", "min"), work=2),
+    "PRelu": ElementFunction(2, work=2),
+    "Pow": ElementFunction(2, work=100),
 }
 """Functions by their names in the registry; `Gelu` has one for each of its formulas.
 
@@ -92,7 +101,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Step:
+class RegisterStep:
     """One register.
 
     Attributes:
@@ -119,7 +128,7 @@ class Nest:
     """
 
     extents: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RegisterStep, ...]
     stores: tuple[tuple[Access, int], ...]
 
     @property
@@ -130,7 +139,7 @@ class Nest:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class FloatKernel:
     """A function of tensors of float32.
 
     Attributes:
@@ -182,7 +191,7 @@ class Kernel:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Kernel:
+    def from_json(cls, text: str) -> FloatKernel:
         """Read a kernel that `to_json` wrote.
 
         Raises:
@@ -246,7 +255,7 @@ def _check_access(access: Access, extents: Sequence[int], sizes: Sequence[int]) 
     _demand(access.last(extents) < sizes[access.buffer])
 
 
-def _row(step: Step) -> list[Any]:
+def _row(step: RegisterStep) -> list[Any]:
     access = step.access
     place = [] if access is None else [access.buffer, access.offset, list(access.strides)]
     return [step.function, list(step.operands), [number.hex() for number in step.numbers], place]
@@ -274,7 +283,7 @@ def _nest(extents: _Ints, steps: Sequence[_Step], stores: Sequence[Any]) -> Nest
     return Nest(
         extents,
         tuple(
-            Step(function, operands, tuple(map(float.fromhex, numbers)), _access(place))
+            RegisterStep(function, operands, tuple(map(float.fromhex, numbers)), _access(place))
             for function, operands, numbers, place in steps
         ),
         tuple((Access(*place), register) for *place, register in stores),

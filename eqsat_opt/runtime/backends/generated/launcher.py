@@ -24,7 +24,7 @@ from eqsat_opt.ir.graph.kernel import Step
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.compiling import compiled_for_plans
 from eqsat_opt.runtime.backends.generated.host import HostKernel
-from eqsat_opt.runtime.backends.generated.kernel import Kernel
+from eqsat_opt.runtime.backends.generated.kernel import FloatKernel
 from eqsat_opt.runtime.backends.generated.lowering import Unfit, fits, lowered
 from eqsat_opt.runtime.backends.launching import Bound, Launcher, require_default
 from eqsat_opt.runtime.devices.calls import CALL_ALL, NativeCall
@@ -38,7 +38,7 @@ class GeneratedLauncher(Launcher):
     """A launcher that compiles bodies whose operators have an index function."""
 
     def __init__(self) -> None:
-        self._made: dict[Kernel | HostKernel, ctypes.CDLL] = {}
+        self._made: dict[FloatKernel | HostKernel, ctypes.CDLL] = {}
 
     def version(self) -> str:
         """Return the version of the generator; another version may round differently."""
@@ -94,7 +94,7 @@ def _element_strides(array: Array) -> tuple[int, ...]:
 
 def _generated(
     launch: Launch, strides: tuple[tuple[int, ...], ...]
-) -> tuple[Kernel | HostKernel, tuple[int, ...], tuple[int, ...]]:
+) -> tuple[FloatKernel | HostKernel, tuple[int, ...], tuple[int, ...]]:
     """Return the kernel of a launch, the operands that it reads, and its first element in each.
 
     Raises:
@@ -111,7 +111,7 @@ def _generated(
 @cache
 def _lowered(
     body: Body, strides: tuple[tuple[int, ...], ...]
-) -> tuple[Kernel | HostKernel, tuple[int, ...], tuple[int, ...]]:
+) -> tuple[FloatKernel | HostKernel, tuple[int, ...], tuple[int, ...]]:
     graph = graph_of(body)
     names = [f"x{i}" for i in range(len(body.operands))]
     of = dict(zip((*names, *graph.outputs), strides, strict=True))

@@ -36,11 +36,11 @@ from eqsat_opt.runtime.backends.generated.kernel import (
     LOAD,
     NUMBER,
     Access,
-    Kernel,
+    FloatKernel,
     Nest,
-    Step,
+    RegisterStep,
 )
-from eqsat_opt.runtime.backends.generated.terms import Index, Terms, Unfit, rounded
+from eqsat_opt.runtime.backends.generated.terms import Index, TermTranslator, Unfit, rounded
 
 __all__ = ["Unfit", "fits", "lowered"]
 
@@ -82,7 +82,7 @@ def lowered(
     nodes: Sequence[Node],
     outputs: Sequence[str],
     strides: Mapping[str, Sequence[int]] | None = None,
-) -> tuple[Kernel, tuple[str, ...], tuple[int, ...]]:
+) -> tuple[FloatKernel, tuple[str, ...], tuple[int, ...]]:
     """Return the kernel of some nodes, the values that it reads, and its first element in each.
 
     Equal nodes on other slices of a value have the same kernel and other first elements.
@@ -110,11 +110,11 @@ class _Building:
 
     variables: tuple[Atom, ...]
     extents: tuple[int, ...]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RegisterStep] = field(default_factory=list)
     known: dict[Any, int] = field(default_factory=dict)
     stores: list[tuple[Access, int]] = field(default_factory=list)
 
-    def register(self, step: Step) -> int:
+    def register(self, step: RegisterStep) -> int:
         if step not in self.known:
             self.known[step] = len(self.steps)
             self.steps.append(step)
@@ -241,7 +241,7 @@ def _variable(k: int) -> Atom:
     return Atom(f"loop{k}")
 
 
-class _Lowering(Terms[_Building, int]):
+class _Lowering(TermTranslator[_Building, int]):
     def __init__(
         self,
         graph: Graph,
@@ -255,7 +255,7 @@ class _Lowering(Terms[_Building, int]):
         self.tensors = {node.output: self.indexed(node) for node in nodes}
         self.leaves: dict[str, int] = {}
 
-    def run(self) -> tuple[Kernel, tuple[str, ...], tuple[int, ...]]:
+    def run(self) -> tuple[FloatKernel, tuple[str, ...], tuple[int, ...]]:
         nests: dict[tuple[int, ...], _Building] = {}
         for number, name in enumerate(self.outputs):
             shape = self.shape(name)
@@ -284,7 +284,7 @@ class _Lowering(Terms[_Building, int]):
             min([a.offset for a in loads if a.buffer == i], default=0)
             for i in range(len(self.leaves))
         ]
-        kernel = Kernel(
+        kernel = FloatKernel(
             tuple(self._extents(name) for name in self.leaves),
             tuple(self._extents(name) for name in self.outputs),
             tuple(_moved(nest, begins) for nest in made),
@@ -332,15 +332,15 @@ class _Lowering(Terms[_Building, int]):
             return self.number(nest, float(np.asarray(constant.load()).reshape(())))
         buffer = self.leaves.setdefault(name, len(self.leaves))
         access = self._access(nest, buffer, name, index)
-        return nest.register(Step(LOAD, access=access))
+        return nest.register(RegisterStep(LOAD, access=access))
 
     def number(self, place: _Building, value: float) -> int:
-        return place.register(Step(NUMBER, numbers=(rounded(value),)))
+        return place.register(RegisterStep(NUMBER, numbers=(rounded(value),)))
 
     def emit(
         self, place: _Building, function: str, operands: tuple[int, ...], numbers: Any = ()
     ) -> int:
-        return place.register(Step(function, operands, numbers))
+        return place.register(RegisterStep(function, operands, numbers))
 
     def choice(self, place: _Building, term: Choice) -> int:
         return self.scalar(place, term.then if place.holds(term.condition) else term.otherwise)

@@ -16,6 +16,7 @@ from eqsat_opt.runtime.backends.generated.program import (
     Block,
     Branch,
     Fold,
+    IndexValue,
     Let,
     Load,
     Loop,
@@ -24,7 +25,6 @@ from eqsat_opt.runtime.backends.generated.program import (
     Statement,
     Store,
     Tile,
-    Whole,
 )
 
 __all__ = ["changing_with", "found_tile", "in_memory_order", "steps_of"]
@@ -177,7 +177,7 @@ def _elsewhere(block: Block) -> set[Atom]:
     found: set[Atom] = set()
     for one in _all(block):
         match one:
-            case Whole():
+            case IndexValue():
                 found.update(one.value.symbols())
             case Branch():
                 found.update(s for p in polynomials(one.condition) for s in p.symbols())
@@ -210,7 +210,7 @@ def _lanes(loops: Sequence[Loop], block: Block, widest: Callable[[Load | Store],
     It is above 1 only if every access is to adjacent elements, one for each iteration, or to one
     element that all iterations read.
     """
-    if not loops or not all(isinstance(one, Let | Load | Store | Whole) for one in block):
+    if not loops or not all(isinstance(one, Let | Load | Store | IndexValue) for one in block):
         return 1
     accesses = [one for one in block if isinstance(one, Load | Store)]
     last = loops[-1]
@@ -242,7 +242,7 @@ def changing_with(variable: Atom, block: Block) -> frozenset[Atom]:
                 needed = {operand.atom for operand in one.operands}
             case Load():
                 needed = set(one.place.symbols())
-            case Whole():
+            case IndexValue():
                 needed = set(one.value.symbols())
             case _:
                 continue

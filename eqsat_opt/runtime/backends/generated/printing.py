@@ -15,12 +15,12 @@ from eqsat_opt.runtime.backends.generated.program import (
     Branch,
     Fold,
     FoldKind,
+    IndexValue,
     Let,
     Load,
     Loop,
     Statement,
     Store,
-    Whole,
 )
 
 __all__ = [
@@ -182,7 +182,7 @@ def statement_lines(
             return
         case Let():
             text = _function(one)
-        case Whole():
+        case IndexValue():
             text = index(one.value)
         case Load():
             text = loaded.get(one.result.number, f"load(in{one.buffer} + ({index(one.place)}))")

@@ -18,17 +18,17 @@ __all__ = [
     "Branch",
     "Fold",
     "FoldKind",
+    "IndexValue",
+    "KernelProgram",
+    "KernelValue",
     "Let",
     "Load",
     "Loop",
     "LoopNest",
     "Memory",
-    "Program",
     "Schedule",
     "Store",
     "Tile",
-    "Value",
-    "Whole",
 ]
 
 FoldKind = Literal["sum", "max", "min", "product"]
@@ -36,7 +36,7 @@ Schedule = Literal["element", "row", "column", "tile"]
 
 
 @dataclass(frozen=True)
-class Value:
+class KernelValue:
     """A register: its number and element type."""
 
     number: int
@@ -60,17 +60,17 @@ class Let:
         numbers: attributes of the function, or the number.
     """
 
-    result: Value
+    result: KernelValue
     function: str
-    operands: tuple[Value, ...] = ()
+    operands: tuple[KernelValue, ...] = ()
     numbers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
-class Whole:
+class IndexValue:
     """The value of an index in a register."""
 
-    result: Value
+    result: KernelValue
     value: Poly
 
 
@@ -78,7 +78,7 @@ class Whole:
 class Load:
     """A load of an element of a buffer."""
 
-    result: Value
+    result: KernelValue
     buffer: int
     place: Poly
 
@@ -87,12 +87,12 @@ class Load:
 class Branch:
     """One of two values by a condition; only the block of the chosen value runs."""
 
-    result: Value
+    result: KernelValue
     condition: Formula
     then: Block
-    then_value: Value
+    then_value: KernelValue
     otherwise: Block
-    otherwise_value: Value
+    otherwise_value: KernelValue
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ class Fold:
         value: the register that an iteration contributes.
     """
 
-    result: Value
+    result: KernelValue
     kind: FoldKind
     loops: tuple[Loop, ...]
     where: Formula
     block: Block
-    value: Value
+    value: KernelValue
 
     @property
     def size(self) -> int:
@@ -135,10 +135,10 @@ class Store:
 
     buffer: int
     place: Poly
-    value: Value
+    value: KernelValue
 
 
-Statement = Let | Whole | Load | Branch | Fold | Store
+Statement = Let | IndexValue | Load | Branch | Fold | Store
 Block = tuple[Statement, ...]
 
 
@@ -219,7 +219,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Program:
+class KernelProgram:
     """A kernel of any operators.
 
     Attributes:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.values.types import StaticType
-from eqsat_opt.runtime.backends.generated.kernel import FUNCTIONS, Kernel
+from eqsat_opt.runtime.backends.generated.kernel import FUNCTIONS, FloatKernel
 from eqsat_opt.runtime.backends.generated.lowering import Unfit, lowered
 
 __all__ = ["MOST_PARTS", "Region", "regions"]
@@ -72,7 +72,7 @@ class Region:
     inputs: tuple[str, ...]
     begins: tuple[int, ...]
     outputs: tuple[str, ...]
-    kernel: Kernel
+    kernel: FloatKernel
     views: tuple[str, ...] = ()
 
 

@@ -6,7 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 from eqsat_opt.runtime.backends.generated.host import HostKernel
-from eqsat_opt.runtime.backends.generated.kernel import LOAD, NUMBER, Access, Kernel, Nest, Step
+from eqsat_opt.runtime.backends.generated.kernel import (
+    LOAD,
+    NUMBER,
+    Access,
+    FloatKernel,
+    Nest,
+    RegisterStep,
+)
 from eqsat_opt.runtime.backends.generated.printing import called, literal
 
 __all__ = ["DOMAIN", "plan_source", "source"]
@@ -21,11 +28,11 @@ _WIDTH = 64
 """Granularity, in iterations, at which a single loop is divided among threads."""
 
 
-def source(kernels: Sequence[Kernel]) -> str:
+def source(kernels: Sequence[FloatKernel]) -> str:
     """Return a translation unit that registers each kernel as an operator of its name.
 
     Args:
-        kernels: distinct kernels, each of which passes :meth:`Kernel.check`.
+        kernels: distinct kernels, each of which passes :meth:`FloatKernel.check`.
     """
     lines = ['#include "region.h"', "", "namespace eqsat {", "namespace {", ""]
     for i, kernel in enumerate(kernels):
@@ -50,13 +57,13 @@ def source(kernels: Sequence[Kernel]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plan_source(kernels: Sequence[Kernel], programs: Sequence[HostKernel] = ()) -> str:
+def plan_source(kernels: Sequence[FloatKernel], programs: Sequence[HostKernel] = ()) -> str:
     """Return a translation unit in which each kernel is a function of its name.
 
     The function takes a list of pointers, to inputs and then to outputs.
 
     Args:
-        kernels: distinct kernels, each of which passes :meth:`Kernel.check`.
+        kernels: distinct kernels, each of which passes :meth:`FloatKernel.check`.
         programs: distinct programs.
     """
     functions = "typed.h" if programs else "functions.h"
@@ -83,7 +90,7 @@ def plan_source(kernels: Sequence[Kernel], programs: Sequence[HostKernel] = ()) 
     return "\n".join(lines) + "\n"
 
 
-def _kernel(i: int, kernel: Kernel) -> Iterator[str]:
+def _kernel(i: int, kernel: FloatKernel) -> Iterator[str]:
     for k, nest in enumerate(kernel.nests):
         yield from _nest(f"nest{i}_{k}", nest)
     yield from _shapes(f"in{i}", kernel.inputs)
@@ -141,7 +148,7 @@ def _nest(name: str, nest: Nest) -> Iterator[str]:
     yield "}"
 
 
-def _expression(step: Step) -> str:
+def _expression(step: RegisterStep) -> str:
     if step.function == LOAD:
         assert step.access is not None
         return f"in{step.access.buffer}[{_address(step.access)}]"

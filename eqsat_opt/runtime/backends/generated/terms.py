@@ -32,7 +32,7 @@ from eqsat_opt.ir.ops.index.scalars import (
 )
 from eqsat_opt.runtime.backends.generated.kernel import FUNCTIONS
 
-__all__ = ["Index", "Terms", "Unfit", "rounded"]
+__all__ = ["Index", "TermTranslator", "Unfit", "rounded"]
 
 Index = tuple[Poly, ...]
 
@@ -44,7 +44,7 @@ class Unfit(Exception):
     """Failure to make a kernel of a region; the message is the reason."""
 
 
-class Terms(ABC, Generic[P, R]):
+class TermTranslator(ABC, Generic[P, R]):
     """A translator of terms to steps at a place ``P`` of a kernel, with registers ``R``."""
 
     def __init__(self, graph: Graph) -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from eqsat_opt.runtime.backends.native.sites import CONTRIBUTED, Site, Way, reads
+from eqsat_opt.runtime.backends.native.sites import CONTRIBUTED, Site, SiteWay, reads
 
 __all__ = ["ATTENTION", "attentions"]
 
@@ -120,7 +120,7 @@ def _with_others(site: Site, graph: _Graph, others: Mapping[str, Site]) -> Site:
         )
         constants = tuple(c for way in instead.values() for c in way.constants)
         roughness = max(way.roughness for way in instead.values())
-        ways.append(Way(name, nodes, roughness, constants))
+        ways.append(SiteWay(name, nodes, roughness, constants))
     return Site(site.nodes, tuple(ways))
 
 
@@ -421,7 +421,7 @@ def _way(
     *,
     factor: float,
     bias: _Array | None,
-) -> Way:
+) -> SiteWay:
     name, first = last.name, linears[0]
     parts = [
         (linear, slice(column, column + placed.heads * placed.size))
@@ -449,4 +449,4 @@ def _way(
         attention,
         helper.make_node("Reshape", [f"{name}:y", f"{name}:heads"], last.output, name=f"{name}:y"),
     )
-    return Way(ATTENTION, nodes, 1, constants)
+    return SiteWay(ATTENTION, nodes, 1, constants)

@@ -12,7 +12,7 @@ import onnx
 from onnx import helper
 
 from eqsat_opt.runtime.backends.native.epilogues import attributes, epilogue, is_known, silus
-from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way
+from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, SiteWay
 from eqsat_opt.runtime.backends.ort.nchwc import NCHWC_DOMAIN
 
 __all__ = ["TILES", "convolutions", "is_plain", "layer_error", "winograd_name"]
@@ -101,7 +101,9 @@ def _is_ours(
     )
 
 
-def _way(nodes: Sequence[onnx.NodeProto], tile: tuple[int, int], in_run: bool, block: int) -> Way:
+def _way(
+    nodes: Sequence[onnx.NodeProto], tile: tuple[int, int], in_run: bool, block: int
+) -> SiteWay:
     node = nodes[0]
     made = helper.make_node(
         "WinogradConv",
@@ -116,4 +118,4 @@ def _way(nodes: Sequence[onnx.NodeProto], tile: tuple[int, int], in_run: bool, b
         **epilogue(nodes),
     )
     # The more outputs per tile, the fewer products and the larger the errors.
-    return Way(winograd_name(tile, in_run), (made,), roughness=tile[0] * tile[1])
+    return SiteWay(winograd_name(tile, in_run), (made,), roughness=tile[0] * tile[1])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.runtime.backends.native.epilogues import attributes, epilogue, is_known
-from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way, reads
+from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, SiteWay, reads
 from eqsat_opt.runtime.backends.ort.nchwc import NCHWC_DOMAIN
 
 __all__ = [
@@ -228,7 +228,7 @@ def _site(
         ours = _ours(node, attrs, inputs, out, block=block)
         made.append((GROUPED, ours, of_groups(weights, block)))
     ways = (
-        Way(title, (*first, one, *last), 1, constants=(numpy_helper.from_array(ordered, name),))
+        SiteWay(title, (*first, one, *last), 1, constants=(numpy_helper.from_array(ordered, name),))
         for title, one, ordered in made
     )
     return Site(tuple(one.name for one in replaced), tuple(ways))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
-from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way
+from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, SiteWay
 
 __all__ = ["NORMALIZATION", "normalizations"]
 
@@ -64,7 +64,7 @@ def normalizations(model: onnx.ModelProto) -> Iterator[Site]:
     for node in graph.node:
         spelling = _SPELLINGS.get((node.domain.replace("ai.onnx", ""), node.op_type))
         if spelling is not None and (made := _made(node, spelling, rows, ranks)):
-            yield Site((node.name,), (Way(NORMALIZATION, (made,), roughness=1),))
+            yield Site((node.name,), (SiteWay(NORMALIZATION, (made,), roughness=1),))
 
 
 def _made(

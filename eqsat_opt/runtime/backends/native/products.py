@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, DOMAIN, Site, Way
+from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, DOMAIN, Site, SiteWay
 
 __all__ = ["HALVED", "PRODUCT", "products"]
 
@@ -45,13 +45,13 @@ def products(model: onnx.ModelProto) -> Iterator[Site]:
                 yield Site((node.name,), tuple(_ways(made, shapes[node.input[1]])))
 
 
-def _ways(made: onnx.NodeProto, weights: tuple[int, ...]) -> Iterator[Way]:
-    yield Way(PRODUCT, (made,), roughness=1)
+def _ways(made: onnx.NodeProto, weights: tuple[int, ...]) -> Iterator[SiteWay]:
+    yield SiteWay(PRODUCT, (made,), roughness=1)
     if min(weights) >= _LARGE:
         halved = onnx.NodeProto()
         halved.CopyFrom(made)
         next(one for one in halved.attribute if one.name == "halved").i = 1
-        yield Way(HALVED, (halved,), roughness=2)
+        yield SiteWay(HALVED, (halved,), roughness=2)
 
 
 def _made(

@@ -14,7 +14,7 @@ import onnx
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.runtime.backends.generated.compiling import compiled
-from eqsat_opt.runtime.backends.generated.kernel import Kernel
+from eqsat_opt.runtime.backends.generated.kernel import FloatKernel
 from eqsat_opt.runtime.backends.generated.source import DOMAIN
 from eqsat_opt.runtime.backends.native.library import instructions
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
@@ -54,9 +54,9 @@ def region_library(nodes: Iterable[onnx.NodeProto], limit_s: float = math.inf) -
     return compiled(kernels, instructions(), limit_s) if kernels else ""
 
 
-def _kernel_of(node: onnx.NodeProto) -> Kernel:
+def _kernel_of(node: onnx.NodeProto) -> FloatKernel:
     text = next((a.s for a in node.attribute if a.name == KERNEL), b"")
-    kernel = Kernel.from_json(text.decode(errors="replace"))
+    kernel = FloatKernel.from_json(text.decode(errors="replace"))
     if kernel.name != node.op_type:
         raise ModelError(
             "the description of a generated kernel is not the node's; make the file again with "

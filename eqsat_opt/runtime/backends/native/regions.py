@@ -13,7 +13,7 @@ from eqsat_opt.runtime.backends.generated.regions import Region, regions
 from eqsat_opt.runtime.backends.generated.source import DOMAIN
 from eqsat_opt.runtime.backends.generated.typed import typed_graph
 from eqsat_opt.runtime.backends.native.region_library import BEGINS, KERNEL
-from eqsat_opt.runtime.backends.native.sites import Site, Way
+from eqsat_opt.runtime.backends.native.sites import Site, SiteWay
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 
 __all__ = ["region_sites"]
@@ -40,5 +40,5 @@ def _site(region: Region) -> Site:
         domain=DOMAIN,
         **attrs,
     )
-    way = Way(GENERATED, (node,), roughness=0 if region.kernel.is_exact else 1)
+    way = SiteWay(GENERATED, (node,), roughness=0 if region.kernel.is_exact else 1)
     return Site(region.nodes, (way,), is_small=True)

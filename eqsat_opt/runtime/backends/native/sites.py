@@ -24,7 +24,7 @@ __all__ = [
     "DOMAIN",
     "SILU",
     "Site",
-    "Way",
+    "SiteWay",
     "reads",
     "with_names",
     "with_ways",
@@ -55,7 +55,7 @@ SILU = 6
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class SiteWay:
     """One other way to compute the nodes of a site.
 
     Attributes:
@@ -83,7 +83,7 @@ class Site:
     """
 
     nodes: tuple[str, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[SiteWay, ...]
     is_small: bool = False
 
 
@@ -120,7 +120,7 @@ def _domains(model: onnx.ModelProto) -> Iterator[str]:
                 waiting += graph.node
 
 
-def with_ways(model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]) -> onnx.ModelProto:
+def with_ways(model: onnx.ModelProto, chosen: Sequence[tuple[Site, SiteWay]]) -> onnx.ModelProto:
     """Return a copy of a model with some sites replaced.
 
     Args:

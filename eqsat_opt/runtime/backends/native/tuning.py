@@ -28,7 +28,7 @@ from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
 from eqsat_opt.runtime.backends.native.region_library import with_regions
 from eqsat_opt.runtime.backends.native.regions import region_sites
-from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
+from eqsat_opt.runtime.backends.native.sites import Site, SiteWay, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
@@ -104,7 +104,7 @@ class _Choice:
     site: Site
     own_us: float
     times_us: Mapping[str, float]
-    way: Way | None = None
+    way: SiteWay | None = None
 
     @property
     def gain_us(self) -> float:

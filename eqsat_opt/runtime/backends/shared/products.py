@@ -9,7 +9,7 @@ from eqsat_opt.ir.graph.graph import attributes
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.values.types import StaticType
 
-__all__ = ["Product", "product_of"]
+__all__ = ["LibraryProduct", "product_of"]
 
 _DTYPES = ("float32", "float16")
 _ACTIVATIONS = {
@@ -20,7 +20,7 @@ _ACTIVATIONS = {
 
 
 @dataclass(frozen=True)
-class Product:
+class LibraryProduct:
     """A kernel as libraries compute it.
 
     Attributes:
@@ -35,7 +35,9 @@ class Product:
     activation: str
 
 
-def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -> Product | None:
+def product_of(
+    kernel: Kernel, strides: Sequence[Sequence[int]] | None = None
+) -> LibraryProduct | None:
     """Return a kernel of literal sizes as a product; ``None`` if it is not a product.
 
     Args:
@@ -77,7 +79,7 @@ def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -
             return None
     if kernel.outputs != (count + len(kernel.steps) - 1,):
         return None
-    return Product(a, b, bias, activation)
+    return LibraryProduct(a, b, bias, activation)
 
 
 def _is_matrix(dims: Sequence[int], strides: Sequence[int]) -> bool:

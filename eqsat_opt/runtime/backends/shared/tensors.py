@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-__all__ = ["Tensor"]
+__all__ = ["StridedTensor"]
 
 
-class Tensor(NamedTuple):
+class StridedTensor(NamedTuple):
     """A tensor in memory, described by its extents and strides; in JSON a list of both.
 
     Both are by axis, and strides are in elements. The axes of images are batch, channels, height

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir
 import pytest
 
-from eqsat_opt.approximation.choice import EXACT, Form
+from eqsat_opt.approximation.choice import EXACT, HeldForm
 from eqsat_opt.approximation.errors import values_of
 from eqsat_opt.approximation.static import region as surveying
 from eqsat_opt.approximation.static.measuring import (
@@ -16,7 +16,7 @@ from eqsat_opt.approximation.static.measuring import (
     unit_errors,
 )
 from eqsat_opt.approximation.static.models import integer_model, unit_model
-from eqsat_opt.approximation.static.ranges import Range, range_of
+from eqsat_opt.approximation.static.ranges import QuantisedRange, range_of
 from eqsat_opt.approximation.static.region import static_region
 from eqsat_opt.approximation.static.units import find_units
 from eqsat_opt.approximation.static.ways import ways_of
@@ -41,7 +41,7 @@ def samples(images: onnx_ir.Model) -> tuple[dict[str, np.ndarray], ...]:
         return values_of(images, wanted, _FEEDS, staging, _OPTIONS)
 
 
-def _ranges(samples: tuple[dict[str, np.ndarray], ...]) -> dict[str, Range]:
+def _ranges(samples: tuple[dict[str, np.ndarray], ...]) -> dict[str, QuantisedRange]:
     found = {name: range_of([one[name] for one in samples]) for name in samples[0]}
     return {name: held for name, held in found.items() if held is not None}
 
@@ -122,10 +122,10 @@ def test_a_region_has_a_kernel_for_each_form(
     assert found.units.keys() == {unit.name for unit in find_units(images)}
     assert found.ranges["p"] == found.ranges["m"]
     makes = {(kernel.makes, kernel.options[0].name) for kernel in found.kernels()}
-    assert ((("x", Form.STATIC_RANGE)), EXACT) in makes
-    assert (("r0", Form.FLOATS), EXACT) in makes
-    assert (("r0", Form.STATIC_RANGE), "static int8") in makes
-    assert (("hr", Form.FLOATS), "static int8 to floats") in makes
+    assert ((("x", HeldForm.STATIC_RANGE)), EXACT) in makes
+    assert (("r0", HeldForm.FLOATS), EXACT) in makes
+    assert (("r0", HeldForm.STATIC_RANGE), "static int8") in makes
+    assert (("hr", HeldForm.FLOATS), "static int8 to floats") in makes
     slow = {name: UnitTimes(1.0, 2.0) for name in found.units}
     monkeypatch.setattr(surveying, "measure_units", lambda *_, **__: slow)
     none = static_region(images, samples, {}, options=_OPTIONS, deadline=Deadline.never())

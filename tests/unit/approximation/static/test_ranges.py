@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from eqsat_opt.approximation.static.ranges import Range, range_of
+from eqsat_opt.approximation.static.ranges import QuantisedRange, range_of
 
 _FLOATS = arrays.arrays(
     np.float32, st.integers(0, 40), elements=st.floats(-(2.0**90), 2.0**90, width=32)
@@ -34,7 +34,7 @@ def test_no_wider_range_is_more_exact(array: np.ndarray) -> None:
     assert held is not None
     low, high = (float(limit(array, initial=0.0)) for limit in (np.min, np.max))
     scale = max((high - low) / 255, float(np.finfo(np.float32).tiny))
-    full = Range(scale, round(-low / scale))
+    full = QuantisedRange(scale, round(-low / scale))
     errors = [
         np.sum((one.floats(one.integers(array)).astype(float) - array) ** 2) for one in (held, full)
     ]

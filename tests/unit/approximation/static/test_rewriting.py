@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqsat_opt.approximation.static.ranges import Range, range_of
+from eqsat_opt.approximation.static.ranges import QuantisedRange, range_of
 from eqsat_opt.approximation.static.rewriting import Static, with_static
 from eqsat_opt.approximation.static.units import Unit, find_units
 from eqsat_opt.approximation.static.ways import ways_of
@@ -32,7 +32,7 @@ def _values(model: onnx_ir.Model) -> dict[str, np.ndarray]:
     return {**_FED, **dict(zip(session.output_names, session.run(_FED), strict=True))}
 
 
-def _ranges(model: onnx_ir.Model) -> dict[str, Range]:
+def _ranges(model: onnx_ir.Model) -> dict[str, QuantisedRange]:
     found = {name: range_of([array]) for name, array in _values(model).items()}
     ranges = {name: held for name, held in found.items() if held is not None}
     for unit in find_units(model):

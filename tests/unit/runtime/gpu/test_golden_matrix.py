@@ -19,7 +19,7 @@ from eqsat_opt.common.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION, Asker, Oracle, missing_wheels
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec
-from eqsat_opt.runtime.backends.shared.tensors import Tensor
+from eqsat_opt.runtime.backends.shared.tensors import StridedTensor
 from eqsat_opt.runtime.devices.description import DeviceDescription
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.plan import dense_strides, layout_strides
@@ -32,8 +32,8 @@ OFFERED = {"add", "bias", "relu", "sigmoid", "tanh", "gelu", "gelu_approx_tanh"}
 """Epilogues that specs have words for."""
 
 
-def image(*dims: int) -> Tensor:
-    return Tensor(dims, layout_strides(dims, "nhwc"))
+def image(*dims: int) -> StridedTensor:
+    return StridedTensor(dims, layout_strides(dims, "nhwc"))
 
 
 def convolution(name: str, dtype: str, precision: Precision) -> CudnnSpec | None:
@@ -72,9 +72,9 @@ def multiplication(name: str, dtype: str, precision: Precision) -> ProductSpec |
     strides = (inner * columns, 1, inner) if name.endswith("Bt") else dense_strides(b)
     return ProductSpec(
         dtype,
-        Tensor(a, dense_strides(a)),
-        Tensor(b, strides),
-        Tensor(y, dense_strides(y)),
+        StridedTensor(a, dense_strides(a)),
+        StridedTensor(b, strides),
+        StridedTensor(y, dense_strides(y)),
         epilogue=epilogue,
         precision=precision,
     )

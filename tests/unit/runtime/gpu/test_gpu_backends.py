@@ -25,7 +25,7 @@ from eqsat_opt.runtime.backends.cudnn.oracle import (
     HEURISTIC,
     RECORDED_VERSION,
     Asker,
-    Choice,
+    CudnnChoice,
     Oracle,
     has_engines,
     missing_wheels,
@@ -35,8 +35,8 @@ from eqsat_opt.runtime.backends.cudnn.oracle import (
 )
 from eqsat_opt.runtime.backends.cudnn.spec import (
     ZERO_BIAS,
+    CudnnSite,
     CudnnSpec,
-    Site,
     may_run,
     site_of,
     spec_from_json,
@@ -73,7 +73,7 @@ def kernel(
 _ATTRS: dict[str, dict[str, Any]] = {"Gelu": {"approximate": "none"}, "Elu": {"alpha": 1.0}}
 
 
-def site(*args: Any, **kwargs: Any) -> Site:
+def site(*args: Any, **kwargs: Any) -> CudnnSite:
     found = site_of(kernel(*args, **kwargs))
     assert found is not None
     return found
@@ -188,9 +188,9 @@ def test_answers_that_were_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(f"{oracle}.missing_wheels", lambda: "")
     answers = {"version": RECORDED_VERSION + 100}
 
-    def ask(self: Asker, spec: CudnnSpec, most: int = 4) -> tuple[Choice, ...]:
+    def ask(self: Asker, spec: CudnnSpec, most: int = 4) -> tuple[CudnnChoice, ...]:
         self.version = answers["version"]
-        return (Choice("eng1", 5),)
+        return (CudnnChoice("eng1", 5),)
 
     monkeypatch.setattr(Asker, "ask", ask)
     assert [one.name for one in Oracle(described).choices(spec)] == [HEURISTIC]

@@ -19,7 +19,7 @@ from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.order import happens_before, linear_extension
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, Literal, Plan, Port, Workspace
-from eqsat_opt.runtime.plan.regions import Region, covers, overlap, region, union
+from eqsat_opt.runtime.plan.regions import ByteRegion, covers, overlap, region, union
 
 # ** regions **
 
@@ -41,7 +41,7 @@ def bytes_of(offset: int, dims: list[int], strides: list[int], itemsize: int) ->
     return {place + byte for place in places for byte in range(itemsize)}
 
 
-def members(found: Region) -> set[int]:
+def members(found: ByteRegion) -> set[int]:
     pairs = zip(found.starts, found.ends, strict=True)
     return {byte for begin, end in pairs for byte in range(begin, end)}
 

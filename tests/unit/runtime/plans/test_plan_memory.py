@@ -14,7 +14,7 @@ from eqsat_opt.common.precision import Precision
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.lab import zoo
 from eqsat_opt.pipeline.plans import plan_model
-from eqsat_opt.runtime.plan.memory import Value, arrange
+from eqsat_opt.runtime.plan.memory import LiveValue, arrange
 from eqsat_opt.runtime.plan.order import HappensBefore, happens_before
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Launch, Plan
 from eqsat_opt.runtime.plan.streams import Schedule, makespan_us, schedule, serial
@@ -134,13 +134,13 @@ def test_values_that_live_at_once_lie_apart(
         later = [i for i in range(n) if order.is_before(first, i)]
         uses = data.draw(st.lists(st.sampled_from(later), unique=True)) if later else []
         size = data.draw(st.sampled_from((0, 1, 256, 300, 1000)))
-        values.append(Value(size, (first, *uses), from_start, to_end))
+        values.append(LiveValue(size, (first, *uses), from_start, to_end))
     arena = arrange(values, order)
     assert all(offset % ALIGNMENT_BYTES == 0 for offset in arena.offsets)
     assert arena.lower_bound_bytes <= arena.size_bytes
     assert arena.size_bytes % ALIGNMENT_BYTES == 0
 
-    def is_before(a: Value, b: Value) -> bool:
+    def is_before(a: LiveValue, b: LiveValue) -> bool:
         return (
             not a.to_end
             and not b.from_start
@@ -166,7 +166,7 @@ def test_no_arena_is_smaller_than_the_bound(
     values = []
     for _ in range(data.draw(st.integers(1, 5))):
         uses = data.draw(st.lists(st.integers(0, n - 1), min_size=1, unique=True))
-        values.append(Value(ALIGNMENT_BYTES, tuple(uses), data.draw(st.booleans())))
+        values.append(LiveValue(ALIGNMENT_BYTES, tuple(uses), data.draw(st.booleans())))
     arena = arrange(values, order)
     alive = [
         sum(
@@ -183,8 +183,8 @@ def test_no_arena_is_smaller_than_the_bound(
 def test_nothing_needs_no_arena() -> None:
     order = order_of(serial(1))
     assert arrange([], order).size_bytes == 0
-    assert arrange([Value(0, (0,))], order).size_bytes == 0
-    assert arrange([Value(5, (), True)], order_of(serial(0))).size_bytes == ALIGNMENT_BYTES
+    assert arrange([LiveValue(0, (0,))], order).size_bytes == 0
+    assert arrange([LiveValue(5, (), True)], order_of(serial(0))).size_bytes == ALIGNMENT_BYTES
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import make_plan
-from eqsat_opt.select.rebuilding.planning import Draft
+from eqsat_opt.select.rebuilding.planning import PlanDraft
 from eqsat_opt.validation.compare import Reference
 
 needs_blocks = pytest.mark.skipif(
@@ -124,7 +124,7 @@ def test_segments_that_take_long_are_tuned(monkeypatch: pytest.MonkeyPatch) -> N
         return SimpleNamespace(ways=("winograd-2x2", ""))
 
     monkeypatch.setattr(planned_kernels, "tune", tuned)
-    draft = Draft("it", "one session", make_plan(GRAPH, tensors_of(GRAPH), lambda node: "ort"))
+    draft = PlanDraft("it", "one session", make_plan(GRAPH, tensors_of(GRAPH), lambda node: "ort"))
     given: dict[str, Any] = {"max_error": 1e-4, "deadline": Deadline.never()}
     made = with_own_kernels(draft, lambda one: opened(one.plan), [FEEDS], **given)
     assert made is not None
@@ -159,12 +159,12 @@ def test_plans_without_sessions_take_no_place_among_those_to_be_tuned(
     assert held.draft in others
 
 
-def raced_drafts() -> list[Draft]:
+def raced_drafts() -> list[PlanDraft]:
     """A session, and three plans in NumPy."""
     tensors = tensors_of(GRAPH)
-    session = Draft("it", "one session", make_plan(GRAPH, tensors, lambda node: "ort"))
+    session = PlanDraft("it", "one session", make_plan(GRAPH, tensors, lambda node: "ort"))
     plan = make_plan(GRAPH, tensors, lambda node: "numpy")
-    return [session, *(Draft(name, "numpy", plan) for name in "abc")]
+    return [session, *(PlanDraft(name, "numpy", plan) for name in "abc")]
 
 
 def job(left_s: float = np.inf) -> planned_results.PlanJob:

@@ -28,7 +28,7 @@ from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import Tensors, make_constants
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
-from eqsat_opt.runtime.plan.plan import Computed, Literal, Plan, Stored
+from eqsat_opt.runtime.plan.plan import ComputedConstant, Literal, Plan, Stored
 from eqsat_opt.runtime.planning.fusion_groups import is_able
 from eqsat_opt.runtime.planning.layouts import reshaped_strides
 from eqsat_opt.runtime.planning.partitions import segments
@@ -222,7 +222,7 @@ def test_outputs_that_nothing_computes(choose: Choose) -> None:
     plan = planned(g.graph(x, c, folded), choose)
     assert plan.launches == ()
     assert isinstance(plan.constants[c], Stored)
-    assert isinstance(plan.constants[folded], Computed)
+    assert isinstance(plan.constants[folded], ComputedConstant)
 
 
 def test_one_output_twice() -> None:

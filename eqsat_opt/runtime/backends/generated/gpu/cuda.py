@@ -28,10 +28,10 @@ from eqsat_opt.runtime.backends.generated.printing import (
 )
 from eqsat_opt.runtime.backends.generated.program import (
     Fold,
+    KernelProgram,
     Load,
     Loop,
     LoopNest,
-    Program,
     Schedule,
     Statement,
     Store,
@@ -105,7 +105,7 @@ def cuda_source(texts: Sequence[str]) -> str:
     return "\n".join([_prelude(), "namespace eqsat {", "", *texts, "}  // namespace eqsat", ""])
 
 
-def cuda_kernels(name: str, program: Program) -> tuple[str, tuple[Geometry, ...]]:
+def cuda_kernels(name: str, program: KernelProgram) -> tuple[str, tuple[Geometry, ...]]:
     """Return the source of a program's kernels, which can run in any order, and their geometries.
 
     Args:
@@ -126,7 +126,7 @@ def cuda_kernels(name: str, program: Program) -> tuple[str, tuple[Geometry, ...]
     return "\n".join(lines), tuple(launches)
 
 
-def _index_type(program: Program, nest: LoopNest) -> str:
+def _index_type(program: KernelProgram, nest: LoopNest) -> str:
     """Return the type of indices that holds all numbers of threads and all addresses."""
     far = max((max(m.high, -m.low) for m in (*program.reads, *program.writes)), default=0)
     count = (nest.row_count + 1) * (nest.row_size + _TILE**2)
