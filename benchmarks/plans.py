@@ -32,6 +32,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx
 
+from benchmarks.plan_oracle import MUTATIONS, branching_graph, judge, mutants
 from eqsat_opt import api
 from eqsat_opt.common.files import Scratch
 from eqsat_opt.errors import PlanError
@@ -40,7 +41,6 @@ from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
 from eqsat_opt.lab import zoo
 from eqsat_opt.lab.testing.graphs import evaluate
-from eqsat_opt.lab.testing.plans import MUTATIONS, branching_graph, judge, mutants
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.plans import differences, load_plan, plan_model
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from benchmarks.representation import covered_by, visited
 from eqsat_opt.api import resolve
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.cost.analytic import ProfilePricer
@@ -34,7 +35,6 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.lab.comparison.engines import EqSat
 from eqsat_opt.lab.comparison.operators import operator_graph
-from eqsat_opt.lab.comparison.representation import covered_by, visited
 from eqsat_opt.lab.comparison.results import totals
 from eqsat_opt.lab.search import BackendPricer, Budget, Frame, MetaFlow, PriceCache, Search
 from eqsat_opt.lab.search.methods.dpp import Dpp

@@ -16,6 +16,15 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+from benchmarks.gpu.energy_windows import (
+    AGAIN,
+    RepeatedLoad,
+    SensingMeter,
+    Window,
+    WindowOptions,
+    energy_report,
+    windows_in_turn,
+)
 from benchmarks.gpu.kernels import by_algorithm, repeated
 from benchmarks.gpu.measuring import bad_units, copies_of
 from benchmarks.gpu.prepared import (
@@ -32,15 +41,6 @@ from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
 from eqsat_opt.runtime.devices.profile import load_profile
-from eqsat_opt.runtime.energy_windows import (
-    AGAIN,
-    RepeatedLoad,
-    SensingMeter,
-    Window,
-    WindowOptions,
-    energy_report,
-    windows_in_turn,
-)
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.measure import SYSTEM_CLOCK, Clock
 from eqsat_opt.runtime.plan.plan import Plan

@@ -19,13 +19,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from benchmarks.gpu.reference import ReferenceSession
 from eqsat_opt.common.codecs import Document
 from eqsat_opt.common.files import write_whole
 from eqsat_opt.errors import StageError, reason
 from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
 from eqsat_opt.ir.values.types import numpy_dtype
 from eqsat_opt.lab import zoo
-from eqsat_opt.lab.testing.reference import ReferenceSession
 from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import Tensors, Weights, make_constants

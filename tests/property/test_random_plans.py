@@ -14,14 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.plans import mixed, mixed_all, tensors_of, workspace_bytes
-from eqsat_opt.ir import import_model, load_model
-from eqsat_opt.ir.graph.graph import Graph, Node, attributes
-from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
-from eqsat_opt.ir.values.forms import Form
-from eqsat_opt.lab import zoo
-from eqsat_opt.lab.testing.graphs import GraphMaker, evaluate, typed_graphs
-from eqsat_opt.lab.testing.plans import (
+from benchmarks.plan_oracle import (
     MUTATIONS,
     branching_graph,
     judge,
@@ -29,6 +22,13 @@ from eqsat_opt.lab.testing.plans import (
     provenance,
     siblings_graph,
 )
+from benchmarks.plans import mixed, mixed_all, tensors_of, workspace_bytes
+from eqsat_opt.ir import import_model, load_model
+from eqsat_opt.ir.graph.graph import Graph, Node, attributes
+from eqsat_opt.ir.onnx.files.stored_tensors import stored_tensors
+from eqsat_opt.ir.values.forms import Form
+from eqsat_opt.lab import zoo
+from eqsat_opt.lab.testing.graphs import GraphMaker, evaluate, typed_graphs
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession

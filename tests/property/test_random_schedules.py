@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.plan_oracle import branching_graph
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph.graph import Graph
@@ -15,7 +16,6 @@ from eqsat_opt.lab.search.methods.ios import Ios
 from eqsat_opt.lab.search.pricing.board import SimulatedBoard
 from eqsat_opt.lab.search.pricing.plans import planned
 from eqsat_opt.lab.search.pricing.streaming import Streams
-from eqsat_opt.lab.testing.plans import branching_graph
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.hazards import check_plan

@@ -23,7 +23,7 @@ class NvmlMeter:
     """The energy counter of a GPU, which includes the energy of its memory.
 
     It counts whole mJ and moves about ten times a second, so power is only meaningful between two
-    ticks (`energy_windows`). It may wrap around once between two readings.
+    ticks (`benchmarks.gpu.energy_windows`). It may wrap around once between two readings.
 
     Args:
         bus_id: PCI bus id of the GPU; by default the first GPU that NVML knows.

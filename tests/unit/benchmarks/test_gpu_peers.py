@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.gpu.peers import compared as peers
 from benchmarks.gpu.peers.graphs import peer_graph, walk
+from benchmarks.gpu.reference import ReferenceSession
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.ops import OPS, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.lab import zoo
-from eqsat_opt.lab.testing.reference import ReferenceSession
 from eqsat_opt.runtime.inputs import random_inputs
 from tests.cuda_host.cases import cases, operands_of
 

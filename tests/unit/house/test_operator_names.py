@@ -243,8 +243,6 @@ HELD: dict[str, dict[str, str]] = {
         "lab/testing/graphs.py":
             "Abs Add AveragePool Concat Conv MatMul MaxPool Mul Neg Relu Sigmoid Slice Sub Tanh "
             "Transpose",
-        "lab/testing/plans.py":
-            "Add BatchNormalization Concat MatMul Mul Reshape Slice Square Tanh Transpose",
         "lab/zoo/_builder.py":
             "Add AveragePool BatchNormalization Concat Conv Div Erf GlobalAveragePool "
             "LayerNormalization MatMul MaxPool Mul Relu Reshape Sigmoid Tanh Transpose",

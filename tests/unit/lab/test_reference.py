@@ -11,9 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.gpu.reference import ReferenceSession
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.lab import zoo
-from eqsat_opt.lab.testing.reference import ReferenceSession
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
 

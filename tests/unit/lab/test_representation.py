@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.representation import Representation, covered_by, visited
 from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.egraph import NO_SEEDS, lower, saturate
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.lab.comparison.operators import operator_graph
-from eqsat_opt.lab.comparison.representation import Representation, covered_by, visited
 from eqsat_opt.lab.search import Budget, Frame, PriceCache
 from eqsat_opt.lab.search.methods.exhaustive import Exhaustive
 from eqsat_opt.lab.testing import GraphMaker

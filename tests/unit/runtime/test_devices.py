@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.plan_oracle import branching_graph
 from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.ir.graph.graph import attributes
 from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.lab.testing.plans import branching_graph
 from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.devices.description import PROPERTIES
 from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.profile import load_profile, profile_names, profile_text
-from eqsat_opt.runtime.devices.recording import RecordingDevice
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.planning.planner import make_plan
+from tests.tools.recording_device import RecordingDevice
 
 NAMES = ("a100", "b200", "h200", "k80", "l4", "p100", "rtx2080ti", "t4", "v100", "xeon")
 

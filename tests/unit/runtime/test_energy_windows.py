@@ -11,11 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.devices import gpu_meter, nvml
-from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
-from eqsat_opt.runtime.devices.meters import find_meter, open_meter
-from eqsat_opt.runtime.energy_windows import (
+from benchmarks.gpu.energy_windows import (
     RepeatedLoad,
     Window,
     WindowOptions,
@@ -23,6 +19,10 @@ from eqsat_opt.runtime.energy_windows import (
     take_window,
     windows_in_turn,
 )
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.devices import gpu_meter, nvml
+from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
+from eqsat_opt.runtime.devices.meters import find_meter, open_meter
 from tests.tools.fake_nvml import REASONS, FakeNvml
 from tests.unit.machines import Machine
 

@@ -22,7 +22,6 @@ from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.registry import load_backend, load_launcher, record_of
 from eqsat_opt.runtime.devices.host import HostDevice
-from eqsat_opt.runtime.devices.recording import RecordingDevice
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import Tensors, make_constants
@@ -33,6 +32,7 @@ from eqsat_opt.runtime.planning.fusion_groups import is_able
 from eqsat_opt.runtime.planning.layouts import reshaped_strides
 from eqsat_opt.runtime.planning.partitions import segments
 from eqsat_opt.runtime.planning.planner import Seat, make_plan
+from tests.tools.recording_device import RecordingDevice
 
 Choose = Callable[[Any], str]
 

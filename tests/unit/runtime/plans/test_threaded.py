@@ -11,10 +11,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from benchmarks.plan_oracle import branching_graph
 from benchmarks.plans import tensors_of
 from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.lab.testing.graphs import GraphMaker
-from eqsat_opt.lab.testing.plans import branching_graph
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.registry import load_launcher
 from eqsat_opt.runtime.devices.host import HostDevice
