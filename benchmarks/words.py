@@ -40,6 +40,8 @@ _NO_VERBS = frozenset(_NO_VERB.split())
 _PHRASES = {
     r"\bwhoever\b": "name the caller, the user or the component",
     r"\bwhat is told\b": "name the information",
+    r"\btells? (nothing|of)\b": "say: has no meaning, names",
+    r"\bso many (times|seconds|bytes|substitutions)\b": "say: this many, a multiple of",
     r"\btold (by|apart|from)\b": "say: derived from, distinguished by",
     r"\b(is|are) dear(er)?\b|\bdear(er|est)? (to|than|kernel|one)": "say: expensive, costs more",
     r"\bwhere (it|they|he) (lies?|stands?)\b": "name the place",
@@ -48,6 +50,9 @@ _PHRASES = {
     r"\b(tells?|says?) (how|what|which|whether|who|where)\b": "say: describes, returns, decides",
 }
 """Turns of phrase, and what to write instead."""
+
+_ENTRY = re.compile(r"^ +\w[\w, ]*: (what|whose|who|of|as|by what) .*", re.MULTILINE)
+"""An entry of a section, such as ``Args:``, that describes no thing by a noun."""
 
 _SENTENCE = re.compile(r"(?<=[.;:!?])\s+(?=[A-Z])")
 _LITERAL = re.compile(r"``.*?``|`.*?`", re.DOTALL)
@@ -115,6 +120,8 @@ def breaches(path: Path) -> Iterator[tuple[int, str]]:
         if _begins_with_verb(node) and first in _NO_VERBS:
             yield line, f"no verb first: {text.splitlines()[0][:70]}"
         yield from ((line, one) for one in _in_text(text))
+        for entry in _ENTRY.finditer(text):
+            yield line, f"an entry begins with no noun: {entry[0].strip()[:70]}"
     for line, text in (*_attribute_texts(tree), *_comments(source)):
         yield from ((line, one) for one in _in_text(text))
 

@@ -23,7 +23,7 @@ class IntegerWeights:
     Attributes:
         values: `[k, n]`, int8 or uint8.
         scales: f32, a scalar or `[n]`.
-        zero_points: of the type of ``values`` and the shape of ``scales``.
+        zero_points: integers of the type of ``values``, in the shape of ``scales``.
     """
 
     values: _Array

@@ -44,7 +44,7 @@ class Numbers:
 
     Args:
         nodes: the table of nodes.
-        seed: what elements, parameters and unknown functions are drawn from.
+        seed: seed of the elements, parameters and unknown functions.
         exact: whether values are elements of the prime field, or floats.
     """
 

@@ -77,7 +77,7 @@ def replay(trace: Mapping[str, Any], *, seed: int = 0) -> Replayed:
 
     Args:
         trace: the parsed file.
-        seed: what sizes and elements are drawn from.
+        seed: seed of the sizes and elements.
 
     Raises:
         Refused: a step is wrong, or rests on what is not shown.

@@ -84,7 +84,7 @@ def read_document(path: str | os.PathLike[str], noun: str = "a stored stage") ->
 
     Args:
         path: path of the file.
-        noun: what the file should be, for messages.
+        noun: the expected kind of file, for messages.
 
     Raises:
         StageError: the file cannot be read, is not a JSON object, or gives a key twice.

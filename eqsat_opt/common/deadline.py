@@ -53,7 +53,7 @@ class Deadline:
         return self.clock() >= self.at_s
 
     def before(self, seconds: float) -> Deadline:
-        """Return the deadline of work that is followed by a step of so many seconds."""
+        """Return the deadline of work that is followed by a step of this many seconds."""
         return Deadline(self.at_s - seconds, self.clock)
 
     def earlier(self, other: Deadline) -> Deadline:

@@ -45,7 +45,7 @@ class Fault:
     Attributes:
         stage: the stage that raised the error.
         error: the text of the error.
-        consequence: what the run does without the stage, as the end of a sentence.
+        consequence: the effect on the run, as the end of a sentence.
         is_bug: whether the error is unexpected, so that it is worth a report.
     """
 
@@ -102,7 +102,7 @@ class Faults:
         Args:
             stage: the name of the stage, or a function that returns it once the stage has failed.
             work: the function that may fail.
-            consequence: what the run does without the stage, as the end of a sentence.
+            consequence: the effect on the run, as the end of a sentence.
             also: further typed errors that are internal here, not the user's.
 
         Raises:

@@ -134,7 +134,7 @@ def write_whole(
         mode: permissions of a new file; a file that is replaced keeps its own.
 
     Raises:
-        EqsatError: of the type ``error``: the file cannot be written; nothing is left behind.
+        EqsatError: the file cannot be written (of the type ``error``); nothing is left behind.
     """
     try:
         with replacing(path, mode) as file:

@@ -47,8 +47,8 @@ class SelfLoop:
 
     Attributes:
         eclass: its class.
-        op, attrs, children: as for e-nodes.
-        origin: as for e-nodes.
+        op, attrs, children: the same as of e-nodes.
+        origin: the same as of e-nodes.
     """
 
     eclass: int

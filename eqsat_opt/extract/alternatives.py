@@ -45,8 +45,8 @@ def alternatives(
     (which gives the best neighbours). Only local search is used, no solver.
 
     Args:
-        problem: what to choose from.
-        objective: what to minimise; its limits are kept.
+        problem: the problem.
+        objective: the objective, whose limits are kept.
         extraction: the solution to deviate from; its bound is the bound of all solutions.
         k: greatest number of solutions.
         min_distance: solutions count as different if their `distance` is larger than this.

@@ -84,8 +84,8 @@ def extract(
     """Choose an implementation for every class that the roots need, at the least total cost.
 
     Args:
-        problem: what to choose from.
-        objective: what to minimise, under which limits.
+        problem: the problem.
+        objective: the objective and its limits.
         incumbent: a known solution, class to (e-node, implementation). The result is never worse,
             and is the incumbent itself when nothing strictly cheaper is found. An incumbent that
             breaks a limit is only a starting point.

@@ -56,7 +56,7 @@ class Extraction:
         status: `optimal` (gap at most 1e-6), `feasible` (searched, not proven), `greedy` (not
             searched, not proven) or `infeasible` (proven; nothing is chosen, cost is infinite).
         metrics: total of each metric, and the critical path where the objective needs it.
-        objective: what was minimised.
+        objective: the minimised objective.
         trace: cost and bound over time: costs fall, bounds rise.
         stages_s: seconds spent in each stage, in the order of the stages.
     """

@@ -184,7 +184,7 @@ class Product(_Limited):
 
     Attributes:
         exponents: two metric names, each with a positive exponent.
-        limits, path, caps: as for `Objective`; `path` is needed to limit the critical path.
+        limits, path, caps: those of `Objective`; `path` is needed to limit the critical path.
 
     Raises:
         ExtractionError: there are not two metrics, or a number is invalid.
@@ -214,7 +214,7 @@ class Ratio(_Limited):
 
     Attributes:
         numerator, denominator: metric name to non-negative weight.
-        limits, path, caps: as for `Objective`; `path` is needed to limit the critical path.
+        limits, path, caps: those of `Objective`; `path` is needed to limit the critical path.
 
     Raises:
         ExtractionError: the numerator or the denominator has no weight, or a number is invalid.

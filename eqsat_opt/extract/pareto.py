@@ -102,7 +102,7 @@ def pareto(
     """Trade one metric against another.
 
     Args:
-        problem: what to choose from.
+        problem: the problem.
         first: a metric.
         second: another metric.
         points: greatest number of points.

@@ -29,9 +29,9 @@ def solve(
     """Solve under prices `cost [n_implementations]`, the linear part; an infinite price forbids.
 
     Args:
-        problem: what to choose from.
+        problem: the problem.
         cost: `[n_implementations]`; for products and quotients only where it is infinite matters.
-        objective: what to minimise, under which limits.
+        objective: the objective and its limits.
         incumbent: a known solution; the result is not worse if it keeps the limits.
         settings: effort of the search.
         time_limit_s: wall-clock limit of the search.

@@ -239,7 +239,7 @@ def _with_decisions(
     if verdict is None or not is_searched:
         note = f"{NO_DECISIONS}, as nothing was decided"
         return replace(report, notes=(*report.notes, note))
-    if outcome.edit is None and verdict.winner != ORIGINAL:  # a warning tells why
+    if outcome.edit is None and verdict.winner != ORIGINAL:  # a warning gives the reason
         return report
     chosen = outcome.loaded if outcome.model is None else outcome.model
     with stages("decisions"):

@@ -229,7 +229,7 @@ def _settings(
 
 
 def _drafts_s(left_s: float) -> float:
-    """Return the seconds for further inputs where so many are left."""
+    """Return the seconds for further inputs where this many are left."""
     return min(max(_LEAST_DRAFTS_S, _DRAFTS * left_s), _MOST_DRAFTS * left_s)
 
 

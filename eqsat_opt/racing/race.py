@@ -44,11 +44,11 @@ _MAX_SLOT_SAMPLES = 40
 _CALIBRATION_NS = 50_000_000
 # Longer runs bring their own data into the caches; warming up would only double their cost.
 _WARM_UP_BELOW_US = 50_000.0
-# A candidate that is so many times slower in its first runs cannot win, and would take up time.
+# A candidate that is this many times slower in its first runs cannot win, and would take up time.
 _HOPELESS = 3.0
 # Two builds measure noise poorly; less than this ends nobody's race early.
 _EARLY_NOISE = 0.02
-# Where noise would decide, there may be so many times as many builds.
+# Where noise would decide, there may be this many times as many builds.
 _EXTENSION = 4
 
 

@@ -37,7 +37,7 @@ class Refusal:
     Attributes:
         number: conditions that hold before the one that fails; all where none fails.
         condition: the condition that fails; ``None`` where the right side is to blame.
-        text: what is wrong with the right side.
+        text: the fault of the right side.
     """
 
     number: int

@@ -133,7 +133,7 @@ def parse_generator(text: str, where: str) -> Generator:
 
     Args:
         text: the text.
-        where: what the text belongs to, for messages.
+        where: the owner of the text, for messages.
 
     Raises:
         OptionError: there is no such generator, or its arguments have no meaning.

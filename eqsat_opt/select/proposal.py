@@ -61,7 +61,7 @@ class SearchOptions:
     """The user's options as far as the search needs them.
 
     Attributes:
-        objective: what to minimise, under which limits.
+        objective: the objective and its limits.
         budget: budget of saturation.
         sizes: sizes of symbolic dimensions, for pricing; missing ones are assumed.
         measure: whether kernels may be measured.

@@ -90,7 +90,7 @@ class TrainingGraph:
         updates: an input to the output that replaces it in the next step: parameters, the state of
             the optimiser, statistics of batch normalisations and accumulated gradients.
         zeros: inputs that are zeros in the first step, with their types.
-        masks: what became of each Dropout.
+        masks: the fate of each Dropout.
         nodes: number of nodes.
     """
 
@@ -133,7 +133,7 @@ def training_graph(source: ModelSource, options: TrainingOptions | None = None) 
 
     Args:
         source: a model that is not quantised, with parameters as initializers.
-        options: what is trained, and how.
+        options: the trained parameters, loss and optimiser.
 
     Raises:
         ModelError: an operator between parameters and the loss has no derivative, or there is no

@@ -18,7 +18,7 @@ class OptimiserSettings:
     Attributes:
         momentum: the share of the last velocity that is kept (momentum).
         beta1, beta2: the shares of the last moments that are kept (adam, adamw).
-        epsilon: what is added to the root of the second moment (adam, adamw).
+        epsilon: number that is added to the root of the second moment (adam, adamw).
         weight_decay: the share of the parameter that is added to its gradient; adamw subtracts it
             from the parameter instead (Loshchilov & Hutter 2019, Algorithm 2).
     """

@@ -1,4 +1,4 @@
-"""Outputs that are rounded more coarsely than their own element type tells.
+"""Outputs that are rounded more coarsely than their own element type suggests.
 
 A model converted to float16 often keeps float32 at its ends: its outputs carry the rounding of
 float16, and are judged by it. A sigmoid is computed near 1, so its results of 1e-7 have one digit.

@@ -39,7 +39,7 @@ class Tree:
     """A term over terms of a fragment.
 
     Attributes:
-        op, attrs: as for terms; unused where ``term`` is given.
+        op, attrs: the same as of terms; unused where ``term`` is given.
         children: operands.
         term: number of an existing term that is the whole tree; -1 if there is none.
         rule: the rule that made it.

@@ -221,7 +221,7 @@ def write_json(
 
     Args:
         path: file to write; it appears completely or not at all.
-        problem: what to write; a `GymFile` keeps its names, a `Problem` gets numbers for names.
+        problem: the problem; a `GymFile` keeps its names, a `Problem` gets numbers for names.
         objective: if given, the file is a plain one: each e-node gets the cost of its cheapest
             implementation. Otherwise all metrics and implementations are written.
         ops: operator of each e-node, for readers.

@@ -44,7 +44,7 @@ def sharing_greedy(
     classes further back, only the costliest child's share is counted: most of it is shared.
 
     Args:
-        instance: what to choose from.
+        instance: the instance.
         work: rough count of elementary steps after which the search ends.
         until_s: moment of `time.perf_counter` at which it ends as well.
 

@@ -151,7 +151,7 @@ def other_sizes(sizes: Sizes) -> Iterator[Sizes]:
             yield replace(sizes, assumed=assumed, derived=follows)
 
     rest = [name for name in own if not _BATCHES.search(name)]
-    # A name that tells nothing is rather a total than one that tells of a part.
+    # A name without a meaning is rather a total than one that names a part.
     totals = sorted(
         rest, key=lambda name: (not _TOTALS.search(name), bool(_SEQUENCES.search(name)), name)
     )

@@ -51,7 +51,7 @@ class MethodFacts:
 
     Attributes:
         name: name in ``--methods``.
-        title: what the method does, in one line.
+        title: a line about the method.
         source: the publication; empty where the docstring of the method cites none.
         exact: whether the method proves its result unless its budget is spent.
         parameters: parameters that ``--set`` changes.

@@ -138,7 +138,7 @@ class MethodResult:
         trace: how the cost fell, from that of the original on.
         max_error: largest difference to the model beyond rounding, per standard deviation of the
             output; ``None`` where nothing was compared.
-        why: what is wrong with the outputs; empty if nothing is.
+        why: the fault of the outputs; empty if there is none.
         model: file with the model that was found; empty where none was written.
         plan: file with its plan; empty where none was written.
         notes: further remarks of the search.

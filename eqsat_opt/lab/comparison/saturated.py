@@ -41,7 +41,7 @@ class Saturated:
         lower_bound: no graph in the e-graph costs less.
         status: status of the extraction; ``optimal`` is proven.
         enodes: size of the e-graph.
-        stopped_by: what ended saturation.
+        stopped_by: the limit that ended saturation.
         trace: how the cost fell; a graph counts from when it could have been written out.
         steps: names of the rules of substitutions after extraction, at level ``streams``.
     """

@@ -34,8 +34,7 @@ _ENDING = ".onnx"
 
 _START_UP_S = 300.0
 _LIMIT_FACTOR, _LIMIT_S = 10.0, 600.0
-"""Limit of a run: so many times its budget, and so many seconds more; it hangs if it takes longer.
-"""
+"""Limit of a run: a multiple of its budget and a number of seconds; a longer run counts as hung."""
 
 Told = Callable[["BatchResult", int, int], None]
 

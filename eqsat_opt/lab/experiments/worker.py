@@ -54,10 +54,7 @@ _START_UP_S = 300.0
 """Limit on the start of Python and the loading of all libraries, on a busy machine."""
 
 _LIMIT_FACTOR, _LIMIT_S = 10.0, 600.0
-"""Limit of a run: so many times its budget of CPU time, and so many seconds more.
-
-A run that takes longer counts as hung.
-"""
+"""Limit of a run: a multiple of its CPU budget and a number of seconds; longer runs are hung."""
 
 
 _RECORDED = ("rules", "numerics", "shapes", "threads")

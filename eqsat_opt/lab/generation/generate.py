@@ -25,7 +25,7 @@ class EnumeratedTerms:
     """The terms of one setting.
 
     Attributes:
-        setting: what they are, such as ``matrices``.
+        setting: their kind, such as ``matrices``.
         count: number of terms.
         enumeration_s: seconds in which they were made and compared.
         equal: number of terms that are equal to an earlier one.
@@ -45,7 +45,7 @@ class Generated:
 
     Attributes:
         kept: rules with their certificates; those of two outputs follow those of one.
-        terms: what they were found among, by setting.
+        terms: the terms that were compared, by setting.
         derived: number of candidates that followed from others.
         refused: candidates that hold at the shapes of their setting and not at others.
         unsaid: number of candidates that cannot be said as rules.

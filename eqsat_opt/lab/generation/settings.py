@@ -97,7 +97,7 @@ class Setting:
     """Variables and operators of one enumeration.
 
     Attributes:
-        name: what the terms are, such as ``matrices``.
+        name: kind of the terms, such as ``matrices``.
         leaves: the variables.
         operations: the operators, in the order in which terms are made.
         most_elements: greatest number of elements of a term.

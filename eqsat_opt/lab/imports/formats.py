@@ -28,7 +28,7 @@ def format_of(path: Path, given: str | None) -> str:
     """Return the format of a file, as given or by its name.
 
     Raises:
-        OptionError: there is no such format, or the name tells none.
+        OptionError: there is no such format, or the name implies none.
     """
     if given is not None:
         if given not in FORMATS:

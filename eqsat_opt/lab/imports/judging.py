@@ -43,8 +43,8 @@ class RuleVerdict:
     Attributes:
         rule: the rule, as read.
         status: the verdict.
-        reason: what it was derived from, the scope of the proof, how the sides differ, why there is
-            no proof, or what is missing.
+        reason: the rules it was derived from, the scope of the proof, the difference of the sides,
+            the gap in the proof, or the missing operator.
         code: Python that evaluates both sides at the counterexample and fails; empty without one.
         runs: whether onnxruntime finds the sides to differ at the counterexample; ``None`` without
             one, or if it cannot run a side.
@@ -172,7 +172,7 @@ def judge_all(
 
     Args:
         rules: the rules of a file.
-        executor: what runs the work, some rules at a time.
+        executor: the executor of the work, some rules at a time.
         progress: called with the number of rules done, of all rules, and the name of one.
     """
     starts = range(0, len(rules), _CHUNK)

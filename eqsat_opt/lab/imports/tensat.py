@@ -259,7 +259,7 @@ class _Statement:
 
         Args:
             args: the operands.
-            like: what a neutral operand takes its sizes from if both are.
+            like: the value that a neutral operand takes its sizes from if both are neutral.
             axes: the axes of the left and right operand that a neutral one meets, in a product of
                 matrices; one that is added to a matrix makes this a square one.
         """

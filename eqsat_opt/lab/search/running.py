@@ -94,7 +94,7 @@ class Run:
         return self.may_take(state.length + 1)
 
     def may_take(self, length: int) -> bool:
-        """Return whether the budget allows so many substitutions in a row."""
+        """Return whether the budget allows this many substitutions in a row."""
         if not self._budget.length or length <= self._budget.length:
             return True
         self._is_cut = True

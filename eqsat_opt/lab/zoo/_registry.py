@@ -19,7 +19,7 @@ class Description:
         name: name for `build`, and on the command line after `zoo:`.
         title: name for people.
         source: origin of the definition.
-        summary: what it is good for and how it differs from namesakes.
+        summary: its use, and its differences from namesakes.
         n_operators: number of ONNX nodes.
         n_params: number of floating-point weights.
     """

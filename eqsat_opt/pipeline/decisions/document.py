@@ -110,7 +110,7 @@ class Decisions:
     """The decisions of one run.
 
     Attributes:
-        basis: what they rest on.
+        basis: the facts that they rest on.
         model: digest of the model.
         threads: number of threads per session for which prices were measured and races were run.
         status, winner, speedup, session_speedup: the outcome, as in the report of that run.

@@ -108,7 +108,7 @@ def drawn_graphs(proposal: Proposal, after: PlacedGraph) -> tuple[DrawnGraph, Dr
 
 
 def _marks(node: Node) -> Iterator[str]:
-    """Yield what tells a node that stays: its results, and the nodes of the model that it is."""
+    """Yield the marks of a node that stays: its results, and its nodes in the model."""
     yield from (f"value {name}" for name in node.outputs if name)
     yield from (f"node {name}" for name in node.sources)
 

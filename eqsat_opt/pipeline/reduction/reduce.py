@@ -40,7 +40,7 @@ _MOST_BYTES = 1 << 30
 """Largest constants of a model that is reduced, as each part is written anew."""
 
 _LEAST_S, _FACTOR = 10.0, 5.0
-"""Time after which a command hangs: so many times as long as on the whole model, at least."""
+"""Time after which a command hangs: a multiple of its time on the whole model, at least."""
 
 
 @dataclass(frozen=True)

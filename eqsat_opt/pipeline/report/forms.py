@@ -40,7 +40,7 @@ class Tuned:
         race: the race of original, portable result and forms, in which ``tuned`` is the form with
             our kernels; empty if there was none.
         further_races: races on further sets of sizes.
-        note: what could not be tried, and why, as a sentence without a period; empty if there is
+        note: the forms that could not be tried, and why, without a period; empty if there is
             nothing to say.
     """
 
@@ -114,7 +114,7 @@ class Approximated:
         error: largest difference from the original's outputs on data that were held back, relative
             to the maximum of each; ``None`` where no model was within the bound.
         max_error: bound on ``error``.
-        goal: what was asked for in place of ``max_error``; empty if nothing was.
+        goal: the demand in place of ``max_error``; empty if there was none.
         quality: the measured value of ``goal`` on data that were held back.
         calibration: the data: a file, a folder, or random inputs.
         n_held_back: number of samples that were held back.

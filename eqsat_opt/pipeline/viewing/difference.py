@@ -31,11 +31,11 @@ class NodeChange:
     """One node that differs.
 
     Attributes:
-        kind: what happened to it.
+        kind: its change.
         operator: its operator, with the domain if that is not the default one.
         node: its name, or that of its first result, in the first model; in the second one if it was
             added.
-        details: what changed, a clause each; for another node its operands and result.
+        details: its changes, a clause each; for another node its operands and result.
     """
 
     kind: Literal["added", "removed", "changed"]

@@ -191,7 +191,7 @@ def theorems(trace: Mapping[str, Any], name: str, about: str) -> str:
     Args:
         trace: the trace of a proof.
         name: name of the rule.
-        about: what the rule says, for readers.
+        about: the rule in words.
     """
     return _HEAD.format(about=about.replace("-/", "- /")) + "\n".join(
         _theorem(trace["nodes"], f"{name} {number}", statement)

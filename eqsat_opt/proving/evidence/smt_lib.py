@@ -18,7 +18,7 @@ def scripts(questions: Iterable[tuple[str, str]], about: str) -> str:
 
     Args:
         questions: the logic of each question, and its declarations and assertions.
-        about: what the claims are of, for readers.
+        about: the subject of the claims in words.
     """
     claims = [
         f"(set-logic {logic})\n(set-info :status unsat)\n{_standard(text)}\n(check-sat)\n"

@@ -190,7 +190,7 @@ def trace_of(record: Record, about: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         record: the record of the proof.
-        about: what the trace is of, for readers.
+        about: the subject of the trace in words.
     """
     table = _Table()
 

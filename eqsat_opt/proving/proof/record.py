@@ -60,7 +60,7 @@ class Record:
     """A record of one proof.
 
     Attributes:
-        statements: what is shown, by scenario and root: the first ones, then ever fewer.
+        statements: the shown statements, by scenario and root: the first ones, then ever fewer.
         stated: number of all statements.
         roots: claims from which the statements follow.
         steps: steps inside of simplifications.

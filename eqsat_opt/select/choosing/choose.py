@@ -155,7 +155,7 @@ def choose(
         priced: candidates on the saturated e-graph.
         own: candidates on the model as it was loaded, which give the cost of the original.
         pricer: the source of prices, which measures those that it does not know.
-        objective: what to minimise, under which limits. The original may break them; the answer
+        objective: the objective and its limits. The original may break them; the answer
             does not.
         measure: whether to measure; only where the objective or a limit depends on prices.
         rounds: greatest number of rounds of measuring.
@@ -292,7 +292,7 @@ def _expected(
         best: its answer.
         deadline: deadline of the choice; without time left, the better of the last answer and the
             original is chosen.
-        objective: what to minimise. Where expected prices keep no limit, the last answer stays.
+        objective: the objective. Where expected prices keep no limit, the last answer stays.
     """
     share = deadline.share(_SEARCH)
     try:

@@ -42,7 +42,7 @@ def form_search(
         priced: the candidates.
         full: their problem.
         quoted: `PricedCandidates.problem` with the same prices.
-        objective: what to minimise; no ratio.
+        objective: the objective, which is no ratio.
         seed: random seed of the extractions.
     """
 
@@ -68,7 +68,7 @@ class FormSearch:
         full: the problem.
         relaxed: the same with every value in every form, under the same prices.
         restricted: the problem with some candidates only, by their numbers.
-        objective: what to minimise; it rises with every metric, so it is no ratio.
+        objective: the objective; it rises with every metric, so it is no ratio.
         seed: random seed of the extractions.
     """
 

@@ -58,7 +58,7 @@ class Round:
 
     Attributes:
         own, priced: see `choose`.
-        objective: what to minimise.
+        objective: the objective.
         price: the price of an offer in this round.
         plain: the problem of the model as it was loaded.
         full: the problem of all candidates.

@@ -55,7 +55,7 @@ class PricedSelection:
         items: one for every class that is computed, operands first.
         outputs: name and class of each output of the model.
         sizes: values of symbolic dimensions at which it is priced.
-        objective: what was minimised: weights by metric.
+        objective: the minimised weights by metric.
         metrics: totals by metric.
         cost: the objective's value.
         lower_bound: no selection costs less.

@@ -120,7 +120,7 @@ def conv_weight_gradient(
     Args:
         x: the data, [N, C, *sizes].
         gradient: the gradient of the result, [N, O, *windows].
-        spans: what the windows read.
+        spans: the part that the windows read.
         weight: the shape of the weight, [O, C / group, *kernel].
         attrs: the attributes of the convolution.
     """

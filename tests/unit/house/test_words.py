@@ -29,6 +29,12 @@ def test_the_package_reads_alone() -> None:
         ('X = 1\n"""Who reads it."""', 2, "begins with Who"),
         ("x = 1  # it tells how long a run takes", 1, "tells how"),
         ("x = 1  # whoever asks", 1, "whoever"),
+        ("x = 1  # so many times longer", 1, "so many times"),
+        (
+            'class A:\n    """A price.\n\n    Args:\n        x: what it is.\n    """',
+            2,
+            "no noun",
+        ),
     ],
 )
 def test_breaches_are_found(tmp_path: Path, source: str, line: int, why: str) -> None:

@@ -20,11 +20,11 @@ class CellStep:
         op: the operator whose step it is, ``LSTM`` or ``GRU``.
         state: the value that it computes, [N, H].
         before: the state before it; of an LSTM it is only known by what its gates read.
-        gates: what the gates read, in the order of ONNX.
-        cell: what an LSTM remembers after it.
-        cell_before: what it remembered before; ``None`` for zeros.
+        gates: the values that the gates read, in the order of ONNX.
+        cell: the memory of an LSTM after it.
+        cell_before: its memory before; ``None`` for zeros.
         reset: the product of reset gate and state that the last gate of a GRU reads.
-        inner: what the last gate of a GRU reads of the state, before the reset gate multiplies it.
+        inner: the part of the state that the last gate of a GRU reads, before it is reset.
     """
 
     op: str

@@ -41,7 +41,7 @@ class _Chain:
         steps: the steps.
         data: for each step what its gates read besides the state.
         parameters: the parameters.
-        state, cell: what the first step begins with; ``None`` for zeros.
+        state, cell: the values before the first step; ``None`` for zeros.
     """
 
     steps: tuple[CellStep, ...]

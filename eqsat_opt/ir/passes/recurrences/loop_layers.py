@@ -51,10 +51,10 @@ class _Cell:
     Attributes:
         step: the step.
         parameters: its parameters.
-        data: what its gates read besides the state, in the body.
-        state, cell: what is carried; the cell only of an LSTM.
+        data: the value that its gates read besides the state, in the body.
+        state, cell: the carried values; the cell only of an LSTM.
         mask: the value of the body that decides which samples take the step; "" if all do.
-        results: what the loop returns of all steps.
+        results: the outputs of the loop with all steps.
     """
 
     step: CellStep

@@ -44,7 +44,7 @@ class TensorLoop:
     Attributes:
         node: the node.
         body: the body in normal form.
-        states: what it carries, without the number of the iteration.
+        states: the carried values, without the number of the iteration.
         results: values of the body, and the values outside that hold those of all iterations.
         elements: values of the body that are elements of a tensor outside, with the tensor.
         steps: number of iterations, which is the size of the first axis of these tensors.

@@ -24,8 +24,7 @@ class Parameters:
         recurrent: for each gate what multiplies the state, ``None`` where nothing does.
         weights: for each gate what multiplies the data.
         bias: for each gate what is added.
-        inner: what the last gate of a GRU adds before the reset gate; ``None`` if it has no such
-            place.
+        inner: the addend of the last gate of a GRU before the reset gate; ``None`` without one.
     """
 
     recurrent: tuple[Block | None, ...]
@@ -41,9 +40,9 @@ class Layer:
     Attributes:
         op: ``LSTM`` or ``GRU``.
         parameters: weights and biases.
-        data: what all steps read: [T, N, F].
+        data: the input of all steps: [T, N, F].
         samples, hidden: sizes N and H of a state.
-        state, cell: what the first step begins with, [N, H]; ``None`` for zeros.
+        state, cell: the values before the first step, [N, H]; ``None`` for zeros.
         direction: ``forward`` or ``reverse``.
     """
 

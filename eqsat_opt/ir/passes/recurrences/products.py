@@ -33,7 +33,7 @@ class _Step:
     Attributes:
         gates: the values, each [N, H] with an H of its own.
         parts: the data, and what multiplies them in each gate.
-        bias: what is added to each gate.
+        bias: the addend of each gate.
     """
 
     gates: tuple[str, ...]
