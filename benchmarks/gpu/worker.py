@@ -46,7 +46,7 @@ def serve() -> None:
         if "log" in request:  # what libraries say before they end the process
             os.dup2(os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
             return {}, ()
-        entry = _done(Unit(**request["unit"]), partial(bench_of, request["bench"]))
+        entry = run_unit(Unit(**request["unit"]), partial(bench_of, request["bench"]))
         if next(numbers) % _COLLECTED == 0:
             gc.collect()  # what is captured and who queues it know each other
         return entry, ()
@@ -54,7 +54,7 @@ def serve() -> None:
     answer_requests(answer)
 
 
-def _done(unit: Unit, bench_of: Callable[[], Bench]) -> dict[str, Any]:
+def run_unit(unit: Unit, bench_of: Callable[[], Bench]) -> dict[str, Any]:
     """What became of a unit."""
     try:
         bench = bench_of()

@@ -106,7 +106,7 @@ class Pricer:
         self._made_bytes_per_s = _MADE_BYTES_PER_S
         self.n_measured = 0
 
-    def _key(self, offer: Offer) -> ProfileKey:
+    def key_of(self, offer: Offer) -> ProfileKey:
         return ProfileKey(
             backend=self._versions[offer.backend],
             kernel=offer.kernel.signature,
@@ -142,7 +142,7 @@ class Pricer:
 
     def recall(self, offers: Iterable[Offer]) -> None:
         """Look up the measurements of offers in the store."""
-        wanted = {key: offer for offer in offers if (key := self._key(offer)) not in self._known}
+        wanted = {key: offer for offer in offers if (key := self.key_of(offer)) not in self._known}
         found = self._stored(lambda store: store.get_many(wanted)) or {}
         for key, measurement in found.items():
             if measurement is not None and self._is_enough(measurement):
@@ -160,12 +160,12 @@ class Pricer:
 
     def price(self, offer: Offer) -> Quote:
         """Return the measured price, or a lower bound."""
-        known = self._known.get(self._key(offer))
+        known = self._known.get(self.key_of(offer))
         return self._bound(offer) if known is None else known
 
     def expect(self, offer: Offer) -> Quote:
         """Return the measured price, or the expected one."""
-        known = self._known.get(self._key(offer))
+        known = self._known.get(self.key_of(offer))
         if known is not None:
             return known
         time_us = self._expected().time_us(offer.backend, offer.kernel, self._bound_us(offer))
@@ -222,7 +222,7 @@ class Pricer:
 
     def is_known(self, offer: Offer) -> bool:
         """Return whether the price is settled for this run: measured, or a bound that will stay."""
-        return self._key(offer) in self._known
+        return self.key_of(offer) in self._known
 
     def measure(
         self,
@@ -236,7 +236,7 @@ class Pricer:
         A kernel that cannot be built before the deadline keeps its lower bound in this run.
         """
         deadline = deadline or Deadline.never()
-        todo = {self._key(offer): offer for offer in offers if not self.is_known(offer)}
+        todo = {self.key_of(offer): offer for offer in offers if not self.is_known(offer)}
         measured: dict[ProfileKey, Measurement | None] = {}
         # Kernels are built one at a time, since one may hold as many weights as the model.
         for n, (key, offer) in enumerate(todo.items(), start=1):

@@ -13,7 +13,7 @@ from eqsat_opt.lab.comparison.products import Products, of_several_roots
 from eqsat_opt.proving.selection import standings
 from eqsat_opt.rules import Rule
 
-__all__ = ["ENGINES", "EGraphMethod", "EqSat", "Extractor", "Tensat"]
+__all__ = ["ENGINES", "IN_PLACE_OF", "EGraphMethod", "EqSat", "Extractor", "Tensat", "laws_of"]
 
 Extractor = Literal["exact", "greedy"]
 
@@ -47,7 +47,7 @@ def _check_extractor(extract: str) -> None:
         raise OptionError(f"unknown extraction {extract!r}; choose exact or greedy")
 
 
-_IN_PLACE_OF: Mapping[str, tuple[str, ...]] = {
+IN_PLACE_OF: Mapping[str, tuple[str, ...]] = {
     "conv/enlarge-crossed-kernels": ("conv/use-padded-kernel",),
     "conv/enlarge-kernel": ("conv/use-padded-kernel",),
     "conv/merge-siblings": ("conv/slice-filters",),
@@ -58,10 +58,10 @@ _IN_PLACE_OF: Mapping[str, tuple[str, ...]] = {
 """Rule that merges siblings to the laws that do the same with the loader's equations."""
 
 
-def _laws(rules: Sequence[Rule]) -> list[Rule]:
+def laws_of(rules: Sequence[Rule]) -> list[Rule]:
     """Return the laws that replace rules that merge siblings and are not among the rules."""
     known, given = standings(), {rule.base for rule in rules}
-    names = dict.fromkeys(law for rule in rules for law in _IN_PLACE_OF.get(rule.base, ()))
+    names = dict.fromkeys(law for rule in rules for law in IN_PLACE_OF.get(rule.base, ()))
     return [known[name].rule for name in names if name not in given and not known[name].obstacle]
 
 
@@ -98,7 +98,7 @@ class EqSat:
         """
         if not self.seeds:
             return saturate(graph, rules, budget, seeds=NO_SEEDS)
-        return saturate(graph, [*rules, *_laws(rules)], budget)
+        return saturate(graph, [*rules, *laws_of(rules)], budget)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ from eqsat_opt.select.rebuilding.raising import Raised
 __all__ = [
     "PLAN_SHARE",
     "device_drafts",
+    "drafts_in_time",
     "launches_by_backend",
     "plan_job",
     "planned_report",
@@ -152,8 +153,8 @@ def _for_host(
     # Graphs with kernels chosen one by one are lowered before further usual placements, for which
     # there may be no time.
     first = tuple(islice(drafted, 1))
-    further = tuple(_in_time(planned_here(chosen, tensors, sizes=sizes.given), deadline))
-    usual = (*first, *_in_time(drafted, deadline))
+    further = tuple(drafts_in_time(planned_here(chosen, tensors, sizes=sizes.given), deadline))
+    usual = (*first, *drafts_in_time(drafted, deadline))
     known = [draft.plan for draft in usual]
     made = (*usual, *(draft for draft in further if draft.plan not in known))
     with Staging(outcome.loaded, given) as staging:
@@ -203,7 +204,7 @@ _DRAFTING = 0.2
 """Share of the time left in which graphs are lowered to plans beyond the first."""
 
 
-def _in_time(drafted: Iterator[PlanDraft], deadline: Deadline) -> Iterator[PlanDraft]:
+def drafts_in_time(drafted: Iterator[PlanDraft], deadline: Deadline) -> Iterator[PlanDraft]:
     """Yield the drafts that are made within a share of the time left."""
     deadline = deadline.share(_DRAFTING)
     while not deadline.expired and (draft := next(drafted, None)) is not None:

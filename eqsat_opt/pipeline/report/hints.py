@@ -40,7 +40,7 @@ from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.choosing.choose import ChoiceResult
 from eqsat_opt.select.proposal import Proposal, propose
 
-__all__ = ["find_hints"]
+__all__ = ["find_hints", "more_time_hint"]
 
 _LEAST = 0.01
 """Least gain that is worth another run, as a share of the cost."""
@@ -63,7 +63,7 @@ def find_hints(
         *_fixed_sizes(report, model, job, request=request),
         *_weaker_class(job, proposal, request=request),
         *_tuned(report, proposal, request=request),
-        *_more_time(report, request=request),
+        *more_time_hint(report, request=request),
     )
     return tuple(sorted(hints, key=lambda one: -1.0 if one.gain is None else -one.gain))
 
@@ -236,7 +236,7 @@ _MATCHED = 0.25
 # More time --------------------------------------------------------------------------------------
 
 
-def _more_time(report: Report, request: Request) -> Iterator[Hint]:
+def more_time_hint(report: Report, request: Request) -> Iterator[Hint]:
     """Suggest more time or more e-nodes if a limit ended the rules.
 
     More time is also suggested where the search ended with a gap to the bound.

@@ -41,6 +41,7 @@ __all__ = [
     "Sandbox",
     "SandboxDied",
     "SandboxSession",
+    "close_idle_children",
     "packed",
     "prestart",
     "sandbox",
@@ -324,7 +325,7 @@ def prestart() -> None:
 
 
 @atexit.register
-def _close_idle() -> None:
+def close_idle_children() -> None:
     while _idle:
         _idle.pop().close()
 

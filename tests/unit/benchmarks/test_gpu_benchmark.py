@@ -189,7 +189,7 @@ def test_a_context_that_is_lost_ends_the_process() -> None:
     """What libraries refuse then looks as if they lacked something."""
     bench: Any = SimpleNamespace(device=lambda: "a GPU", is_sound=lambda: False)
     for kind, why in (("good", "the device takes no more work"), ("refuse", "no GPU here")):
-        found = worker._done(gpu_units.unit(kind), lambda: bench)
+        found = worker.run_unit(gpu_units.unit(kind), lambda: bench)
         assert (found["state"], found["is_spent"]) == ("failed", True)
         assert why in found["why"]
         assert "result" not in found
@@ -416,7 +416,7 @@ def test_every_step_on_a_gpu(
 
     def found(step: str, name: str) -> dict[str, Any]:
         one = next(one for one in units_of(step, task) if one.name.startswith(name))
-        result = worker._done(one, lambda: bench)
+        result = worker.run_unit(one, lambda: bench)
         assert result["state"] == "done", result
         assert result["device"] == "Fake"
         return dict(result["result"])

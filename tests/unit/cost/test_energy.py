@@ -147,7 +147,7 @@ def test_a_pricer_with_a_meter_needs_powers(tmp_path: Path) -> None:
         offer = pricer.usual(conv((1, 8, 6, 6), (16, 8, 3, 3)))
         bound = pricer.price(offer)
         assert bound.metrics[ENERGY] == pytest.approx(4.0 * bound.time_us)
-        key: ProfileKey = pricer._key(offer)
+        key: ProfileKey = pricer.key_of(offer)
         row = Measurement(9.0, 9.0, 9.0, 3, 0, "cpu", 9.0, 9.0)
         store.put_many({key: row})
         pricer.recall([offer])

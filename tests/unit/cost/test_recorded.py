@@ -33,7 +33,7 @@ CONV = conv((1, 8, 6, 6), (16, 8, 3, 3))
 def row(kernel: Kernel, time_us: float = 7.0, at: str = "2026-05-03", **changes: Any) -> ProfileRow:
     """A kernel as another machine measured it."""
     pricer = Pricer(None, 1)
-    key = replace(pricer._key(pricer.usual(kernel)), **{"device": THERE, **changes})
+    key = replace(pricer.key_of(pricer.usual(kernel)), **{"device": THERE, **changes})
     measured = Measurement(time_us, time_us, time_us, 3, 0, "cpu", time_us, time_us)
     return ProfileRow(key, measured, f"{at}T00:00:00+00:00")
 

@@ -9,7 +9,7 @@ from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.egraph import Budget, lower, saturate_terms
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.lab.comparison.engines import _IN_PLACE_OF, EqSat, Tensat, _laws
+from eqsat_opt.lab.comparison.engines import IN_PLACE_OF, EqSat, Tensat, laws_of
 from eqsat_opt.lab.comparison.operators import operator_graph
 from eqsat_opt.lab.comparison.products import Products, of_several_roots
 from eqsat_opt.lab.comparison.saturated import Saturated, saturated
@@ -141,7 +141,7 @@ def test_a_rule_that_merges_has_laws_in_its_place() -> None:
     rules = load_rules("matmul/merge-weights", Numerics.BITEXACT)
     found = run(EqSat(), siblings(), [*rules, *RULES[1:]])
     assert found.outcome.value == pytest.approx(exhaustive(siblings()))
-    assert [rule.name for rule in _laws(rules)] == ["matmul/slice-columns"]
-    assert not _laws(load_rules("default", Numerics.RELAXED))
-    names = {law for laws in _IN_PLACE_OF.values() for law in laws}
-    assert {*names, *_IN_PLACE_OF} <= standings().keys()
+    assert [rule.name for rule in laws_of(rules)] == ["matmul/slice-columns"]
+    assert not laws_of(load_rules("default", Numerics.RELAXED))
+    names = {law for laws in IN_PLACE_OF.values() for law in laws}
+    assert {*names, *IN_PLACE_OF} <= standings().keys()

@@ -17,7 +17,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from eqsat_opt.api import run
 from eqsat_opt.cli.app import run as run_line
 from eqsat_opt.pipeline.options import Options
-from eqsat_opt.pipeline.report.hints import _more_time
+from eqsat_opt.pipeline.report.hints import more_time_hint
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import Hint
 from eqsat_opt.pipeline.request import request_of
@@ -109,14 +109,14 @@ def test_kernels_of_our_own_that_match_what_takes_the_time() -> None:
 def test_more_time_where_a_bound_leaves_something_open() -> None:
     report = run(scaled(), OPTIONS).report
     settled = replace(report, extraction_status="optimal", stopped_by="saturated")
-    assert list(_more_time(settled, REQUEST)) == []
+    assert list(more_time_hint(settled, REQUEST)) == []
     cut = replace(report, extraction_status="feasible", result_cost=10.0, lower_bound=8.0)
-    (hint,) = _more_time(replace(cut, stopped_by="saturated"), REQUEST)
+    (hint,) = more_time_hint(replace(cut, stopped_by="saturated"), REQUEST)
     assert hint.gain == pytest.approx(0.2)
     assert hint.flags == ("--budget", "2400")
-    (hint,) = _more_time(replace(settled, stopped_by="time"), REQUEST)
+    (hint,) = more_time_hint(replace(settled, stopped_by="time"), REQUEST)
     assert hint.gain is None
-    (hint,) = _more_time(replace(settled, stopped_by="nodes"), REQUEST)
+    (hint,) = more_time_hint(replace(settled, stopped_by="nodes"), REQUEST)
     assert hint.flags == ("--nodes", str(4 * OPTIONS.nodes))
 
 

@@ -262,8 +262,8 @@ def test_graphs_are_lowered_while_there_is_time() -> None:
     now = iter((0.0, 0.0, 0.0, 0.1, 0.3, 9.0))
     deadline = Deadline(1.0, lambda: next(now))
     draft: Any = SimpleNamespace()
-    assert len(list(plan_form._in_time(iter([draft] * 9), deadline))) == 2
-    assert list(plan_form._in_time(iter([draft] * 2), Deadline.never())) == [draft] * 2
+    assert len(list(plan_form.drafts_in_time(iter([draft] * 9), deadline))) == 2
+    assert list(plan_form.drafts_in_time(iter([draft] * 2), Deadline.never())) == [draft] * 2
 
 
 @needs_kernels

@@ -150,9 +150,9 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(sys, "path", [str(folder), *sys.path])
         patch.setenv("TOY", str(folder))
         importlib.invalidate_caches()
-        sandbox_module._close_idle()
+        sandbox_module.close_idle_children()
         yield folder
-    sandbox_module._close_idle()
+    sandbox_module.close_idle_children()
     load_runtime.cache_clear()
     sys.modules.pop("toy_runtime", None)
 

@@ -106,12 +106,12 @@ def ours_are_faster(model: onnx.ModelProto, *_: Any, **__: Any) -> dict[str, flo
 # ** choosing **
 
 
-def choice(own: float, **times_us: float) -> tuning._Choice:
+def choice(own: float, **times_us: float) -> tuning.SiteChoice:
     site = Site(("a",), (SiteWay("f2", (), 4), SiteWay("f4", (), 16)))
-    return tuning._Choice(site, own, times_us).fastest(math.inf)
+    return tuning.SiteChoice(site, own, times_us).fastest(math.inf)
 
 
-def chosen(one: tuning._Choice) -> str:
+def chosen(one: tuning.SiteChoice) -> str:
     return "" if one.way is None else one.way.name
 
 
@@ -126,17 +126,17 @@ def test_small_sites_are_judged_by_the_whole_model(monkeypatch: pytest.MonkeyPat
     """The profiler is wrong about small ones: here only regions and one product gain."""
     seconds = {"own": 10.0, "generated": 4.0, "packed-product": 13.0, "gains": 8.0}
 
-    def time_of(chosen: Sequence[tuning._Choice]) -> float:
+    def time_of(chosen: Sequence[tuning.SiteChoice]) -> float:
         named = ("own" if c.way is None else c.way.name for c in chosen)
         gains = chosen[2].way is not None
         return sum(map(seconds.__getitem__, named)) - (6.0 if gains else 0.0)
 
     monkeypatch.setattr(tuning, "_built", lambda _, chosen: chosen)
-    monkeypatch.setattr(tuning, "_time_ratio", lambda a, b, *_, **__: time_of(a) / time_of(b))
+    monkeypatch.setattr(tuning, "time_ratio", lambda a, b, *_, **__: time_of(a) / time_of(b))
 
-    def small(name: str, own: float, other: float) -> tuning._Choice:
+    def small(name: str, own: float, other: float) -> tuning.SiteChoice:
         site = Site((name,), (SiteWay(name, (), 1),), is_small=name == "generated")
-        return tuning._Choice(site, own, {name: other}).tried()
+        return tuning.SiteChoice(site, own, {name: other}).tried()
 
     choices = (
         small("generated", 3, 9), small("generated", 3, 2), small("packed-product", 9, 2),
@@ -144,27 +144,27 @@ def test_small_sites_are_judged_by_the_whole_model(monkeypatch: pytest.MonkeyPat
     )  # fmt: skip
     assert [chosen(one) for one in choices] == ["generated"] * 2 + ["packed-product"] * 3 + [""]
     empty = onnx.ModelProto()
-    kept = tuning._paying(empty, choices, AS_IS, {}, Deadline.never())
+    kept = tuning.paying_choices(empty, choices, AS_IS, {}, Deadline.never())
     assert [chosen(one) for one in kept] == ["generated"] * 2 + ["packed-product"] + [""] * 3
 
 
 def test_the_error_is_kept_by_giving_up_what_gains_least() -> None:
     errors = {"": 0.0, "f2": 1.0, "f4": 10.0}
 
-    def error_of(choices: Sequence[tuning._Choice]) -> float:
+    def error_of(choices: Sequence[tuning.SiteChoice]) -> float:
         return sum(errors[chosen(one)] for one in choices)
 
     all_ = (choice(100, f2=60, f4=20), choice(100, f2=70, f4=60), choice(100, f2=98, f4=90))
-    kept, error = tuning._within(all_, error_of, 30.0, Deadline.never())
+    kept, error = tuning.within_error(all_, error_of, 30.0, Deadline.never())
     assert (kept, error) == (all_, 30.0)
-    kept, error = tuning._within(all_, error_of, 21.0, Deadline.never())
+    kept, error = tuning.within_error(all_, error_of, 21.0, Deadline.never())
     assert [chosen(one) for one in kept] == ["f4", "f4", ""]
-    kept, error = tuning._within(all_, error_of, 12.0, Deadline.never())
+    kept, error = tuning.within_error(all_, error_of, 12.0, Deadline.never())
     assert error <= 12.0
     with pytest.raises(NotTuned, match="every faster algorithm differs by more"):
-        tuning._within(all_, error_of, 0.5, Deadline.never())
+        tuning.within_error(all_, error_of, 0.5, Deadline.never())
     with pytest.raises(NotTuned, match="own optimised graph already differs"):
-        tuning._within((choice(1.0),), lambda _: 1.0, 0.5, Deadline.never())
+        tuning.within_error((choice(1.0),), lambda _: 1.0, 0.5, Deadline.never())
 
 
 @needs_kernels
@@ -230,7 +230,7 @@ def test_errors_that_cannot_be_bounded_in_time_are_not_claimed() -> None:
 
     deadline = Deadline.after(15.0, lambda: now_s[0])
     with pytest.raises(NotTuned, match="no time to bound the errors"):
-        tuning._within((choice(100, f2=60, f4=20),), slow_error, 0.5, deadline)
+        tuning.within_error((choice(100, f2=60, f4=20),), slow_error, 0.5, deadline)
 
 
 @needs_kernels

@@ -22,11 +22,11 @@ from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.planning.planner import make_plan
 
-needs_openblas = pytest.mark.skipif(not blas._libraries(), reason="NumPy has no OpenBLAS here")
+needs_openblas = pytest.mark.skipif(not blas.blas_libraries(), reason="NumPy has no OpenBLAS here")
 
 
 def threads() -> list[int]:
-    return [read() for read, _ in blas._libraries()]
+    return [read() for read, _ in blas.blas_libraries()]
 
 
 @needs_openblas

@@ -348,9 +348,9 @@ def test_a_damaged_library_is_compiled_again(cache: Path) -> None:
     whole = path.read_bytes()
     for damaged in (b"", whole[:-1], b"?" + whole[1:], whole[: len(whole) // 2]):
         path.write_bytes(damaged)
-        assert not compiling._kept(path.stem)
+        assert not compiling.cached_library(path.stem)
     assert compiled([SMALL], instructions()) == str(path)
-    assert compiling._kept(path.stem) == str(path)
+    assert compiling.cached_library(path.stem) == str(path)
 
 
 def test_what_was_not_used_for_long_gives_way(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,11 +438,11 @@ def test_regions_stay_only_where_the_whole_model_is_faster(
 
     monkeypatch.setattr(tuning, "node_times_us", times)
     trials = [(feeds(), OrtSession(gate(), ONE).run(feeds()))]
-    monkeypatch.setattr(tuning, "_time_ratio", lambda *_, **__: 0.5)
+    monkeypatch.setattr(tuning, "time_ratio", lambda *_, **__: 0.5)
     found = tune(gate(), ONE, trials, max_error=1e-4, deadline=Deadline.never())
     assert found.algorithms == {"generated": 1}
     assert 0 < found.error < 1e-6
-    monkeypatch.setattr(tuning, "_time_ratio", lambda *_, **__: 1.1)
+    monkeypatch.setattr(tuning, "time_ratio", lambda *_, **__: 1.1)
     with pytest.raises(NotTuned, match="no faster in the whole model"):
         tune(gate(), ONE, trials, max_error=1e-4, deadline=Deadline.never())
 
@@ -457,7 +457,7 @@ def test_without_error_exact_regions_remain(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     model = model_of(nodes, {"x": [2, 48]}, ["y"], {"w": np.eye(48, dtype=np.float32)})
     trials = [(feeds(), OrtSession(model, ONE).run(feeds()))]
-    monkeypatch.setattr(tuning, "_time_ratio", lambda *_, **__: 0.5)
+    monkeypatch.setattr(tuning, "time_ratio", lambda *_, **__: 0.5)
     monkeypatch.setattr(tuning, "products", lambda _: ())
     for max_error, count in ((0.0, 1), (1e-4, 2)):
         found = tune(model, ONE, trials, max_error=max_error, deadline=Deadline.never())
@@ -466,7 +466,7 @@ def test_without_error_exact_regions_remain(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_two_models_take_turns() -> None:
-    ratio = tuning._time_ratio(gate(), gate(), ONE, feeds(), Deadline.after(0.2))
+    ratio = tuning.time_ratio(gate(), gate(), ONE, feeds(), Deadline.after(0.2))
     assert ratio > 0
 
 

@@ -29,7 +29,13 @@ from eqsat_opt.runtime.backends.generated.kernel import FloatKernel
 from eqsat_opt.runtime.backends.generated.source import plan_source, source
 from eqsat_opt.runtime.processor import device_fingerprint
 
-__all__ = ["compiled", "compiled_for_plans", "compiler_missing", "instructions_here"]
+__all__ = [
+    "cached_library",
+    "compiled",
+    "compiled_for_plans",
+    "compiler_missing",
+    "instructions_here",
+]
 
 _COMPILERS = ("c++", "g++", "clang++")
 
@@ -153,7 +159,7 @@ def _compiled(text: str, instructions: str, limit_s: float) -> str:
     parts = [text, *(path.read_text("utf-8") for path in _HEADERS), *flags]
     parts += [*command, _version(command)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    return _kept(key) or _made(key, text, (*command, *flags), min(limit_s, _LIMIT_S))
+    return cached_library(key) or _made(key, text, (*command, *flags), min(limit_s, _LIMIT_S))
 
 
 def _path(key: str) -> Path | None:
@@ -161,7 +167,7 @@ def _path(key: str) -> Path | None:
     return None if not folder else Path(folder) / "kernels" / f"{key}.so"
 
 
-def _kept(key: str) -> str:
+def cached_library(key: str) -> str:
     """Return the path of a cached library if it is undamaged; empty otherwise."""
     if key in _unkept:
         return os.path.join(_unkept[key].path, "kernels.so")

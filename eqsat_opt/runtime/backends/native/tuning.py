@@ -35,7 +35,18 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_o
 from eqsat_opt.runtime.measure import settle
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
-__all__ = ["NotTuned", "Tuning", "output_error", "sites", "tune", "tuned_by"]
+__all__ = [
+    "NotTuned",
+    "SiteChoice",
+    "Tuning",
+    "output_error",
+    "paying_choices",
+    "sites",
+    "time_ratio",
+    "tune",
+    "tuned_by",
+    "within_error",
+]
 
 _GAIN = 0.97
 """Share of a site's time below which another way replaces it."""
@@ -98,7 +109,7 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class _Choice:
+class SiteChoice:
     """A site, its times by the name of a way, and the way in use; ``None`` is its own way."""
 
     site: Site
@@ -118,7 +129,7 @@ class _Choice:
     def roughness(self) -> int:
         return 0 if self.way is None else self.way.roughness
 
-    def tried(self) -> _Choice:
+    def tried(self) -> SiteChoice:
         """Choose the fastest way.
 
         The times of a small site are uncertain, so it takes its fastest way unless that clearly
@@ -131,7 +142,7 @@ class _Choice:
         may_gain = self.site.is_small or self.times_us[best.name] <= self.own_us + _TICK_US
         return replace(self, way=best if may_gain else None)
 
-    def fastest(self, below: float) -> _Choice:
+    def fastest(self, below: float) -> SiteChoice:
         """Choose the fastest way of roughness under `below`, or the site's own if none gains."""
         known = (w for w in self.site.ways if w.name in self.times_us and w.roughness < below)
         best = min(known, key=lambda way: self.times_us[way.name], default=None)
@@ -196,15 +207,15 @@ def tune(
             raise NotTuned(note) from failed
     try:
         choices = _measured(optimized, allowed, as_is, feeds=trials[0][0], deadline=deadline)
-        choices = _paying(optimized, choices, as_is, feeds=trials[0][0], deadline=deadline)
+        choices = paying_choices(optimized, choices, as_is, feeds=trials[0][0], deadline=deadline)
     except NotTuned as nothing:
         raise NotTuned(_with_note(str(nothing), note)) from nothing
 
-    def error_of(choices: Sequence[_Choice]) -> float:
+    def error_of(choices: Sequence[SiteChoice]) -> float:
         session = OrtSession(_built(optimized, choices), as_is)
         return max(output_error(session.run(feeds), outputs) for feeds, outputs in trials)
 
-    kept, error = _within(choices, error_of, _SEEN * max_error, deadline)
+    kept, error = within_error(choices, error_of, _SEEN * max_error, deadline)
     used = {one.site.nodes: one.way.name for one in kept if one.way is not None}
     return Tuning(
         model=_built(optimized, kept),
@@ -257,7 +268,7 @@ def _exact(found: Sequence[Site]) -> tuple[Site, ...]:
     return kept
 
 
-def _built(model: onnx.ModelProto, choices: Sequence[_Choice]) -> onnx.ModelProto:
+def _built(model: onnx.ModelProto, choices: Sequence[SiteChoice]) -> onnx.ModelProto:
     return with_ways(model, [(one.site, one.way) for one in choices if one.way is not None])
 
 
@@ -267,7 +278,7 @@ def _measured(
     options: OrtOptions,
     feeds: Feeds,
     deadline: Deadline,
-) -> tuple[_Choice, ...]:
+) -> tuple[SiteChoice, ...]:
     """Choose the fastest way of each site; in each pass, every site runs its next way."""
     start = time.perf_counter()
     own = node_times_us(optimized, options, feeds, runs=_RUNS[0], deadline=deadline)
@@ -293,7 +304,7 @@ def _measured(
         raise NotTuned("there was no time to measure; allow more with --budget")
     again = node_times_us(optimized, options, feeds, runs=runs, deadline=deadline)
     choices = tuple(
-        _Choice(site, sum(min(own[n], again[n]) for n in site.nodes), known).tried()
+        SiteChoice(site, sum(min(own[n], again[n]) for n in site.nodes), known).tried()
         for site, known in zip(found, times, strict=True)
     )
     if all(choice.way is None for choice in choices):
@@ -301,13 +312,13 @@ def _measured(
     return choices
 
 
-def _paying(
+def paying_choices(
     optimized: onnx.ModelProto,
-    choices: tuple[_Choice, ...],
+    choices: tuple[SiteChoice, ...],
     options: OrtOptions,
     feeds: Feeds,
     deadline: Deadline,
-) -> tuple[_Choice, ...]:
+) -> tuple[SiteChoice, ...]:
     """Replace small sites only where that makes the whole model faster.
 
     The small sites of one algorithm are tried together, then the half of them that gains most
@@ -325,7 +336,7 @@ def _paying(
             some = frozenset(small)
             tried = tuple(choices[i] if i in some else c for i, c in enumerate(kept))
             one, other = (_built(optimized, chosen) for chosen in (tried, kept))
-            if _time_ratio(one, other, options, feeds, deadline=deadline) < _GAIN:
+            if time_ratio(one, other, options, feeds, deadline=deadline) < _GAIN:
                 kept = tried
                 break
             small = small[: len(small) // 2]
@@ -334,7 +345,7 @@ def _paying(
     return kept
 
 
-def _time_ratio(
+def time_ratio(
     one: onnx.ModelProto,
     other: onnx.ModelProto,
     options: OrtOptions,
@@ -363,12 +374,12 @@ def _time_ratio(
     return float(np.median(ratios))
 
 
-def _within(
-    choices: Sequence[_Choice],
-    error_of: Callable[[Sequence[_Choice]], float],
+def within_error(
+    choices: Sequence[SiteChoice],
+    error_of: Callable[[Sequence[SiteChoice]], float],
     max_error: float,
     deadline: Deadline,
-) -> tuple[tuple[_Choice, ...], float]:
+) -> tuple[tuple[SiteChoice, ...], float]:
     """Return choices whose error is within the bound, and that error.
 
     The roughest choices become milder first, and of equally rough ones those that gain least. The
@@ -403,7 +414,7 @@ def _within(
     return ladder[rung], errors[rung]
 
 
-def _milder(choices: Sequence[_Choice]) -> list[tuple[_Choice, ...]]:
+def _milder(choices: Sequence[SiteChoice]) -> list[tuple[SiteChoice, ...]]:
     """Return the choices after each step in which one becomes milder, until none is replaced."""
     ladder = [tuple(choices)]
     while True:

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-__all__ = ["on_one_thread"]
+__all__ = ["blas_libraries", "on_one_thread"]
 
 _MAPS = Path("/proc/self/maps")
 """Linux's list of the libraries in a process; elsewhere threads stay as the user set them."""
@@ -27,7 +27,7 @@ _NAMES = tuple(
 
 
 @cache
-def _libraries() -> tuple[tuple[Callable[[], int], Callable[[int], Any]], ...]:
+def blas_libraries() -> tuple[tuple[Callable[[], int], Callable[[int], Any]], ...]:
     """Return functions that read and set the threads of each OpenBLAS in this process."""
     found = []
     for path in _loaded():
@@ -67,7 +67,7 @@ def on_one_thread(run: Callable[[], None]) -> None:
     global _running
     with _lock:
         if not _running:
-            _before[:] = [(write, read()) for read, write in _libraries()]
+            _before[:] = [(write, read()) for read, write in blas_libraries()]
             for write, _ in _before:
                 write(1)
         _running += 1
