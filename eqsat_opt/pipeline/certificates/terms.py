@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias, cast
 
 from eqsat_opt.checking.closure import Closure
@@ -20,6 +20,7 @@ from eqsat_opt.ir.values.types import FLOATS, TensorType, ValueType
 from eqsat_opt.rules.bindings import REFUSED, Bindings, holds, operator, type_of
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply, Term, Var
+from eqsat_opt.runtime.planning.legalize import apart
 
 __all__ = ["LAW", "ROUNDINGS", "AppliedRule", "Compared", "Step", "TermTable"]
 
@@ -158,7 +159,8 @@ class TermTable:
         Raises:
             StageError: it has an operator that passes through, or a constant, of unknown origin.
         """
-        other = lower(graph, exact=self.lowered.exact)
+        nodes = tuple(one for node in graph.nodes for one in apart(node))
+        other = lower(replace(graph, nodes=nodes), exact=self.lowered.exact)
         places: list[int] = []
         for term in other.terms:
             operands = tuple(places[one] for one in term.children)

@@ -88,3 +88,20 @@ def test_other_models_are_refused(folder: Path) -> None:
         certify(model, model, cert)
     with pytest.raises(StageError, match="is not JSON"):
         certify(model, fast, model)
+
+
+def test_a_result_with_a_split_is_confirmed(tmp_path: Path) -> None:
+    model, fast, cert = (str(tmp_path / name) for name in ("m.onnx", "f.onnx", "c.json"))
+    onnx.save(zoo.build("sru_step", scale="tiny"), model)
+    options = Options(
+        measure=False,
+        race=False,
+        strict=True,
+        store="",
+        threads=1,
+        budget_s=600.0,
+        certificate=cert,
+    )
+    run(model, options, output=fast)
+    assert "Split" in {node.op_type for node in onnx.load(fast).graph.node}
+    assert certify(model, fast, cert).rules
