@@ -52,7 +52,7 @@ from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.lab import zoo
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.prices import open_pricer
-from eqsat_opt.pipeline.report.forms import Tuned
+from eqsat_opt.pipeline.report.form_reports import Tuned
 from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import library_path

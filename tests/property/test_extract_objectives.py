@@ -16,7 +16,7 @@ from eqsat_opt.extract.engine import price
 from eqsat_opt.extract.extraction import Choice
 from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective
 from eqsat_opt.extract.paths import mixed as mixed_module
-from eqsat_opt.extract.paths import search as path_search
+from eqsat_opt.extract.paths import neighbourhoods as path_search
 from eqsat_opt.extract.paths.branch import branch_paths
 from eqsat_opt.extract.paths.instance import PathInstance, from_problem
 from eqsat_opt.extract.paths.lagrange import bound_limited

@@ -18,12 +18,12 @@ from eqsat_opt.extract.paths.branch import branch_paths
 from eqsat_opt.extract.paths.instance import PathInstance, from_problem
 from eqsat_opt.extract.paths.lagrange import bound_limited
 from eqsat_opt.extract.paths.model import solve_paths
-from eqsat_opt.extract.paths.rules import prune, reduce_paths
-from eqsat_opt.extract.paths.search import (
+from eqsat_opt.extract.paths.neighbourhoods import (
     improve_by_exchanges,
     improve_by_neighbourhoods,
     portfolio,
 )
+from eqsat_opt.extract.paths.rules import prune, reduce_paths
 from eqsat_opt.extract.paths.state import Note, PathState
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import EffortSettings

@@ -14,7 +14,7 @@ from eqsat_opt.ir.graph.graph import Attrs, Graph, attributes
 from eqsat_opt.ir.ops import IllTyped, is_known
 from eqsat_opt.ir.values.types import ValueType
 from eqsat_opt.pipeline.certificates.comparison import agree
-from eqsat_opt.pipeline.certificates.terms import LAW, AppliedRule, Compared, Step, TermTable
+from eqsat_opt.pipeline.certificates.term_table import LAW, AppliedRule, Compared, Step, TermTable
 from eqsat_opt.rules.bindings import REFUSED, Bindings, holds, operator
 from eqsat_opt.rules.patterns import Enode, in_any_order, is_a, joined, match, settled
 from eqsat_opt.rules.rule import Rule, directed

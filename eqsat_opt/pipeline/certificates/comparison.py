@@ -10,7 +10,7 @@ from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.graph.graph import OPAQUE, Node
 from eqsat_opt.ir.onnx.folding import evaluate
 from eqsat_opt.ir.values.types import FLOATS, StaticType, numpy_dtype
-from eqsat_opt.pipeline.certificates.terms import TermTable
+from eqsat_opt.pipeline.certificates.term_table import TermTable
 
 __all__ = ["agree"]
 

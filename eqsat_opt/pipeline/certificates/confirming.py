@@ -13,7 +13,7 @@ from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.pipeline.certificates.comparison import agree
 from eqsat_opt.pipeline.certificates.document import ResultCertificate, apply_step, read_certificate
-from eqsat_opt.pipeline.certificates.terms import Compared, TermTable
+from eqsat_opt.pipeline.certificates.term_table import Compared, TermTable
 from eqsat_opt.pipeline.decisions.making import applied
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.request import request_of

@@ -21,7 +21,7 @@ from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.errors import StageError
 from eqsat_opt.ir.graph.graph import OPAQUE
 from eqsat_opt.ir.graph.values_json import operator_from_json, operator_to_json
-from eqsat_opt.pipeline.certificates.terms import AppliedRule, Compared, Step, TermTable
+from eqsat_opt.pipeline.certificates.term_table import AppliedRule, Compared, Step, TermTable
 from eqsat_opt.pipeline.decisions.document import Edit
 from eqsat_opt.rules.rule import Rule
 

@@ -33,7 +33,7 @@ from eqsat_opt.errors import EqsatError, ExtractionError, OptionError
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
 from eqsat_opt.pipeline.optimise import AnyModel
-from eqsat_opt.pipeline.report.forms import Approximated
+from eqsat_opt.pipeline.report.form_reports import Approximated
 from eqsat_opt.pipeline.report.numbers import contents_of, latencies_of
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Stages

@@ -25,7 +25,7 @@ from eqsat_opt.pipeline.destination import Destination
 from eqsat_opt.pipeline.forms.plan import launches_by_backend, plan_job, planned_report, weights_of
 from eqsat_opt.pipeline.forms.tuned import tuned_job, tuned_report, with_told
 from eqsat_opt.pipeline.optimise import PLANNING, TUNING, AnyModel
-from eqsat_opt.pipeline.report.forms import Planned
+from eqsat_opt.pipeline.report.form_reports import Planned
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Progress, Stages

@@ -29,7 +29,7 @@ from eqsat_opt.pipeline.imported import normalised
 from eqsat_opt.pipeline.objective import is_time_alone
 from eqsat_opt.pipeline.optimise import PLANNING, AnyModel
 from eqsat_opt.pipeline.prices import open_plan_pricer
-from eqsat_opt.pipeline.report.forms import Planned
+from eqsat_opt.pipeline.report.form_reports import Planned
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Progress, Stages

@@ -30,7 +30,7 @@ from eqsat_opt.pipeline.decisions.making import edit_of
 from eqsat_opt.pipeline.destination import Destination, Output
 from eqsat_opt.pipeline.optimise import TUNING, AnyModel
 from eqsat_opt.pipeline.prices import CALIBRATION, open_pricer
-from eqsat_opt.pipeline.report.forms import Tuned
+from eqsat_opt.pipeline.report.form_reports import Tuned
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome, Progress, Stages

@@ -16,7 +16,7 @@ from eqsat_opt.common.text import (
     time_text,
 )
 from eqsat_opt.cost.metrics import ENERGY, TIME
-from eqsat_opt.pipeline.report.forms import Approximated, Planned, Tuned
+from eqsat_opt.pipeline.report.form_reports import Approximated, Planned, Tuned
 from eqsat_opt.pipeline.report.schema import REPORT_FORMAT
 from eqsat_opt.pipeline.report.values import Hint, Latency, OutputError
 from eqsat_opt.runtime.devices import HOST

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat_opt.errors import PlanError
+from eqsat_opt.runtime.plan.byte_regions import ByteRegion, covers, overlap, region, union
 from eqsat_opt.runtime.plan.order import HappensBefore, happens_before
 from eqsat_opt.runtime.plan.places import region_of
 from eqsat_opt.runtime.plan.plan import Plan
-from eqsat_opt.runtime.plan.regions import ByteRegion, covers, overlap, region, union
 from eqsat_opt.runtime.plan.structure import check_structure
 
 __all__ = ["check_plan"]

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.ir.values.types import numpy_dtype
+from eqsat_opt.runtime.plan.byte_regions import ByteRegion, region
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Plan
-from eqsat_opt.runtime.plan.regions import ByteRegion, region
 
 __all__ = ["Array", "aligned_memory", "array_of", "region_of"]
 

@@ -16,7 +16,7 @@ import pytest
 from eqsat_opt import api
 from eqsat_opt.cli import main
 from eqsat_opt.pipeline.options import Options
-from eqsat_opt.pipeline.report.forms import Tuned
+from eqsat_opt.pipeline.report.form_reports import Tuned
 from eqsat_opt.pipeline.report.report import STATUS_TEXT, Report
 from eqsat_opt.pipeline.report.schema import REPORT_FORMAT, SCHEMAS, schema_text
 from eqsat_opt.pipeline.run import Result

@@ -75,7 +75,7 @@ from eqsat_opt.runtime.backends.generated.program import (
     Store,
 )
 from eqsat_opt.runtime.backends.generated.stable import stabilised
-from eqsat_opt.runtime.backends.generated.terms import Index, TermTranslator, Unfit
+from eqsat_opt.runtime.backends.generated.term_translator import Index, TermTranslator, Unfit
 
 __all__ = ["HALVES", "TRUTHS", "built"]
 

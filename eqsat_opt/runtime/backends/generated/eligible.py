@@ -15,7 +15,7 @@ from eqsat_opt.ir.values.types import StaticType
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.lowering import fits
 from eqsat_opt.runtime.backends.generated.regions import MOST_PARTS
-from eqsat_opt.runtime.backends.generated.terms import Unfit
+from eqsat_opt.runtime.backends.generated.term_translator import Unfit
 
 __all__ = ["LEFT_OUT", "is_eligible", "is_launched"]
 

@@ -40,7 +40,12 @@ from eqsat_opt.runtime.backends.generated.kernel import (
     Nest,
     RegisterStep,
 )
-from eqsat_opt.runtime.backends.generated.terms import Index, TermTranslator, Unfit, rounded
+from eqsat_opt.runtime.backends.generated.term_translator import (
+    Index,
+    TermTranslator,
+    Unfit,
+    rounded,
+)
 
 __all__ = ["Unfit", "fits", "lowered"]
 

@@ -16,10 +16,10 @@ from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph.graph import attributes
 from eqsat_opt.ir.graph.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.runtime.plan.byte_regions import ByteRegion, covers, overlap, region, union
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.order import happens_before, linear_extension
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, Literal, Plan, Port, Workspace
-from eqsat_opt.runtime.plan.regions import ByteRegion, covers, overlap, region, union
 
 # ** regions **
 

@@ -20,7 +20,7 @@ from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.gpu import NAME
 from eqsat_opt.runtime.backends.generated.gpu.cuda import Geometry, cuda_kernels
 from eqsat_opt.runtime.backends.generated.launcher import digest, graph_of
-from eqsat_opt.runtime.backends.generated.terms import Unfit
+from eqsat_opt.runtime.backends.generated.term_translator import Unfit
 from eqsat_opt.runtime.backends.shared.absent import AbsentLauncher
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
