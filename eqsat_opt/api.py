@@ -318,7 +318,7 @@ def _staged(
 
 
 _SIZES_S = 20.0
-"""Seconds for finding sizes at which a model runs, beside the budget, which is for the race."""
+"""Seconds for finding sizes at which a model runs, in addition to the budget of the race."""
 
 
 def _running_sizes(model: ModelSource, sizes: Sizes, request: Request) -> Sizes:

@@ -32,7 +32,7 @@ _LEAST_US = 0.3
 """Time that is added to two times before they are compared, µs; shorter ones are noise."""
 
 _TABLE_WEIGHT = 0.5
-"""Weight of the table beside that of a measured kernel of the same size, which is 1."""
+"""Weight of the table next to that of a measured kernel of the same size, which is 1."""
 
 _REACH = 2.0
 """Difference of sizes, in doublings, at which the weight of a measured kernel falls to 1/e."""

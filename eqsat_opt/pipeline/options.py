@@ -25,7 +25,7 @@ __all__ = ["Effort", "Options", "chosen_options"]
 
 _NUMERICS = tuple(one.name.lower() for one in Numerics)
 _APPROXIMATE, _DEFAULT = "approximate", "default"
-"""Words beside the classes: low precision is permitted; the class is that of the target."""
+"""Words in addition to the classes: low precision is permitted; the class is that of the target."""
 
 Effort = Literal["quick", "normal", "max"]
 

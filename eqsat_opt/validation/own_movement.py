@@ -38,7 +38,7 @@ _MEASURED, _DRAWN = 16.0, 2.0
 _MOST = 0.9
 
 _NEIGHBOURS, _DRAWS = 2, 3
-"""Number of runs on inputs beside the given ones, and of runs with errors in the sums."""
+"""Number of runs on inputs other than the given ones, and of runs with errors in the sums."""
 
 _CLASS: Mapping[Numerics, float] = {
     Numerics.BITEXACT: 1.0,

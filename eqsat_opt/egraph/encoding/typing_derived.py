@@ -41,7 +41,7 @@ def derived_rules(name: str) -> tuple[str, ...]:
     """Return the typing rules of an operator.
 
     They are empty where the index function does not determine them: the operator has lists among
-    its attributes, or an element type beside operands; or operands that broadcast, or many of them.
+    its attributes, an element type in addition to operands, or operands that broadcast or are many.
     """
     op = get_op(name)
     few = op.arity[0] == op.arity[1] <= _MOST

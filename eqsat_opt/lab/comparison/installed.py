@@ -1,6 +1,6 @@
 """Kernels of several backends of this processor, measured side by side.
 
-A backend may run kernels inside a session of onnxruntime and launch others beside one. Both kinds
+A backend may run kernels inside a session of onnxruntime and launch others outside it. Both kinds
 go by one name here, the name that users and plans know.
 """
 
@@ -65,7 +65,7 @@ def priced_sources(settings: Placing, threads: int) -> tuple[str, ...]:
     for name in settings.backends:
         if name != ALL and all(one.startswith(LAUNCHED) for one in sources_of(name)):
             raise OptionError(
-                f"kernels of {name} run beside sessions, on one thread; add --threads 1, or leave "
+                f"kernels of {name} run outside sessions, on one thread; add --threads 1, or leave "
                 f"{name} out of --backends"
             )
     return tuple(one for one in every if not one.startswith(LAUNCHED))

@@ -340,7 +340,7 @@ _ROUNDING = 1e-6
 """Relative tolerance for totals that are rounded to millionths."""
 
 _SHARES = (0.0, 0.25, 1.0)
-"""Weights of the longest chain beside the sum; AutoGraph's is among them."""
+"""Weights of the longest chain in addition to the sum; AutoGraph's is among them."""
 
 
 def _guides(goal: AnyObjective) -> tuple[AnyObjective, ...]:

@@ -199,7 +199,7 @@ class GraphBuilder(Tracer):
         return self.initializer(weight, "weight")
 
     def bias(self, features: int, *, gain: float = 1.0) -> TracedValue:
-        """Draw a small random bias of shape (features,) beside activations of deviation `gain`."""
+        """Draw a small random bias of shape (features,) next to activations of deviation `gain`."""
         return self.initializer(self.normal((features,), gain * _BIAS_STD), "bias")
 
     def gains(self, features: int) -> TracedValue:
@@ -299,7 +299,7 @@ class GraphBuilder(Tracer):
         return weight, {**window, "dilations": (1, 1), "group": groups}
 
     def _normalization(self, raw: Array, gain: float) -> _Normalization:
-        """Draw gains and shifts beside the measured statistics of (batch, channels, h, w)."""
+        """Draw gains and shifts to go with the measured statistics of (batch, channels, h, w)."""
         channels = raw.shape[1]
         n_positions = raw.size // channels
         trust = np.float32(n_positions / (n_positions + _PRIOR_POSITIONS))

@@ -1,4 +1,4 @@
-"""Launches of plans as backends: kernels that run beside sessions, with separate prices."""
+"""Launches of plans as backends: kernels that run outside sessions, with separate prices."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LaunchedBackend:
             RuntimeFailed: the launch cannot run.
         """
         if threads != 1:
-            raise RuntimeFailed("launches beside sessions run on one thread")
+            raise RuntimeFailed("launches outside sessions run on one thread")
         body = body_from_json(json.loads(request))
         drawn = replace(body, operands=tuple(replace(o, const=True) for o in body.operands))
         values = drawn.to_graph().constants

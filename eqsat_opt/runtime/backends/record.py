@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["LAUNCHED", "BackendRecord", "Lazy"]
 
 LAUNCHED = "launched:"
-"""Prefix of the names under which launches beside sessions are priced; the rest is their backend's
+"""Prefix of the names under which launches outside sessions are priced; the rest is their backend's
 name in plans."""
 
 
@@ -57,7 +57,7 @@ class BackendRecord:
             of neighbouring operators.
         launcher: class of its `Launcher`.
         runner: class of its launcher on a GPU; an instance takes the device, and serves one plan.
-        launches: function that returns whether a kernel is offered as a launch beside sessions,
+        launches: function that returns whether a kernel is offered as a launch outside sessions,
             with a price of its own; ``None`` if no kernel is.
         patterns: function that returns the patterns of such kernels beyond single operators.
         has_kernel: function that returns whether it can launch a kernel of one operator; ``None``
@@ -92,7 +92,7 @@ class BackendRecord:
 
     @property
     def launched_name(self) -> str:
-        """The name under which its launches beside sessions are priced."""
+        """The name under which its launches outside sessions are priced."""
         return LAUNCHED + self.name
 
     @property

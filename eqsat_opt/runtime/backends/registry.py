@@ -59,7 +59,7 @@ def record_of(name: str) -> BackendRecord:
 
 @cache
 def _kernels() -> NamedObjects:
-    """Return the backends of kernels: those in sessions, and launches of plans beside sessions."""
+    """Return the backends of kernels: those in sessions, and launches of plans outside sessions."""
     own = records().values()
     inside = {one.name: one.kernels for one in own if one.kernels}
     beside = {one.launched_name: partial(_LAUNCHED_BACKEND, one) for one in own if one.launches}

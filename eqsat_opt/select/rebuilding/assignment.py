@@ -51,7 +51,7 @@ class Assigned:
         graph: the graph, with a copy of each value for each layout in which it is needed but was
             not made.
         backend_of, algorithm_of: backend and algorithm of a node.
-        workspace_of: bytes that the kernel of a node needs beside operands and results.
+        workspace_of: bytes that the kernel of a node needs in addition to operands and results.
         precision_of: precision in which a node multiplies.
         is_strided: whether the kernel of a node takes views.
         unit_of: number of the launch of a node; nodes with equal numbers are one launch.

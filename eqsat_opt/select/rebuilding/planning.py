@@ -122,7 +122,7 @@ def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Ite
 
 
 def _other_runtimes(backends: Collection[str]) -> list[str]:
-    """Return the backends beside onnxruntime that run a graph as one session."""
+    """Return the backends other than onnxruntime that run a graph as one session."""
     return [name for name in backends if name != ORT and record_of(name).runs_models]
 
 

@@ -88,7 +88,7 @@ def test_what_runs_beside_sessions_has_one_thread() -> None:
     given.backends = ("native",)
     assert priced_sources(given, 2) == ("ort", "native")
     given.backends = ("native", "numpy")
-    with pytest.raises(OptionError, match="numpy run beside sessions, on one thread; add --thre"):
+    with pytest.raises(OptionError, match="numpy run outside sessions, on one thread; add --thre"):
         priced_sources(given, 2)
 
 

@@ -37,7 +37,7 @@ class AutoGraph:
     Attributes:
         size_l: operators of a part, at most.
         size_u: operators of a run of adjacent parts, at most.
-        alpha: weight of the longest chain beside the sum.
+        alpha: weight of the longest chain in addition to the sum.
         beta: a graph of a part is followed if it costs less than this many times the best.
         candidates: whole graphs that are measured for each graph that is cut.
         visits: graphs of one part whose substitutions are listed.
