@@ -1,4 +1,4 @@
-"""The shape of the package, measured: root modules, modules per folder, circles, long modules.
+"""The shape of the package, measured: root modules, modules per folder, circles, long modules, names.
 
     python -m benchmarks.structure
 
@@ -26,6 +26,12 @@ MOST_MODULES_IN_A_FOLDER = 20
 MOST_LINES = 500
 REASON = "It is long because"
 """What the docstring of a module of more lines says, with the reason."""
+
+SHARED_NAMES = frozenset(
+    ("Atom", "Budget", "Call", "Constant", "Instance", "Numbers", "Open", "Place", "Sizes", "Step",
+     "Term", "Undefined")
+)  # fmt: skip
+"""Public classes of one name in several modules; most of them are in what certificates rest on."""
 
 
 def modules_of(package: Path) -> dict[str, Path]:
@@ -64,6 +70,16 @@ def circles(modules: Mapping[str, Path]) -> list[list[str]]:
     return [sorted(graph[node] for node in group) for group in groups if len(group) > 1]
 
 
+def homonyms(modules: Mapping[str, Path]) -> dict[str, list[str]]:
+    """Return the modules of each public class name that several modules define."""
+    found: dict[str, list[str]] = {}
+    for name, path in modules.items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(name)
+    return {name: homes for name, homes in found.items() if len(homes) > 1}
+
+
 def breaches(package: Path = PACKAGE) -> Iterator[str]:
     """Yield a line for each breach of the bounds."""
     modules = modules_of(package)
@@ -80,6 +96,9 @@ def breaches(package: Path = PACKAGE) -> Iterator[str]:
         lines = text.count("\n")
         if lines > MOST_LINES and REASON not in (ast.get_docstring(ast.parse(text)) or ""):
             yield f"{name}: {lines} lines; split it, or say in its docstring: {REASON} …"
+    for name, homes in homonyms(modules).items():
+        if name not in SHARED_NAMES:
+            yield f"{name} is a class of {', '.join(homes)}; give each a name of its own"
     for group in circles(modules):
         yield f"a circle of imports: {', '.join(group)}"
 

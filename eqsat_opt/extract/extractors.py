@@ -18,12 +18,12 @@ from eqsat_opt.extract.problem import Problem
 from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
 from eqsat_opt.extract.solve.weighted_sum import raise_choice
 
-__all__ = ["EXTRACTORS", "Extractor", "Guarantee", "Run", "best_greedy"]
+__all__ = ["EXTRACTORS", "ExtractFunction", "Extractor", "Guarantee", "best_greedy"]
 
 Guarantee = Literal["optimal", "tree-optimal", "none"]
 
 
-class Run(Protocol):
+class ExtractFunction(Protocol):
     """Function that extracts under an objective, with the arguments of `extract`."""
 
     def __call__(
@@ -53,12 +53,12 @@ class Extractor:
             is not supports neither incumbents nor limits and raises `ExtractionError` on them.
     """
 
-    run: Run
+    run: ExtractFunction
     guarantee: Guarantee
     anytime: bool
 
 
-def _alone(greedy: Callable[[Instance], list[int] | None]) -> Run:
+def _alone(greedy: Callable[[Instance], list[int] | None]) -> ExtractFunction:
     """Return a greedy on the unsimplified problem; it is repeatable and too fast for a limit."""
 
     def run(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import onnx_ir
 
 from eqsat_opt.ir.graph.graph import Graph
-from eqsat_opt.pipeline.decisions.document import Decisions, Edit
+from eqsat_opt.pipeline.decisions.document import Edit, RunDecisions
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.racing.finding import Job
 from eqsat_opt.racing.verdict import Verdict
@@ -86,4 +86,4 @@ class Outcome:
     verdict: Verdict | None = None
     edit: Edit | None = None
     body_edits: Mapping[tuple[int, str], Edit | None] = field(default_factory=dict)
-    decisions: Decisions | None = None
+    decisions: RunDecisions | None = None

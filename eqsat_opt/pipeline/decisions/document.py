@@ -29,9 +29,9 @@ from eqsat_opt.select.rebuilding.graph_edit import GraphEdit
 __all__ = [
     "FORMAT",
     "BodyEdit",
-    "Decisions",
     "Edit",
     "PlannedForm",
+    "RunDecisions",
     "TunedForm",
     "read_decisions",
     "write_decisions",
@@ -106,7 +106,7 @@ class PlannedForm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decisions:
+class RunDecisions:
     """The decisions of one run.
 
     Attributes:
@@ -146,7 +146,7 @@ def _checksum(value: Document) -> str:
     return hashlib.sha256(document_text(value).encode()).hexdigest()[:32]
 
 
-def write_decisions(decisions: Decisions, path: str) -> None:
+def write_decisions(decisions: RunDecisions, path: str) -> None:
     """Write decisions whole or not at all, with a checksum of all values.
 
     Raises:
@@ -156,7 +156,7 @@ def write_decisions(decisions: Decisions, path: str) -> None:
     write_document(path, {**value, "checksum": _checksum(value)})
 
 
-def read_decisions(path: str | os.PathLike[str]) -> Decisions:
+def read_decisions(path: str | os.PathLike[str]) -> RunDecisions:
     """Read decisions.
 
     Raises:
@@ -168,7 +168,7 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
         checksum = document.pop("checksum", "")
         is_whole = checksum == _checksum(document)
         del document["format"]
-        decisions = value_from_json(document, Decisions, "the file")
+        decisions = value_from_json(document, RunDecisions, "the file")
         if not is_whole:
             raise StageError("its checksum is that of other contents, so it is damaged or edited")
     except StageError as error:

@@ -15,7 +15,7 @@ from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.passes.new_bodies import bodies_in, with_new_bodies
 from eqsat_opt.ir.passes.storage_form import as_stored, unfolded
 from eqsat_opt.pipeline.decisions.basis import basis_of
-from eqsat_opt.pipeline.decisions.document import BodyEdit, Decisions, Edit
+from eqsat_opt.pipeline.decisions.document import BodyEdit, Edit, RunDecisions
 from eqsat_opt.pipeline.imported import import_graph
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.earlier_result import RECORD
@@ -56,7 +56,7 @@ def edit_of(
 
 def decisions_of(
     result: onnx_ir.Model, verdict: Verdict, edit: Edit | None, request: Request, content: str
-) -> Decisions:
+) -> RunDecisions:
     """Return the decisions of a run.
 
     Args:
@@ -66,7 +66,7 @@ def decisions_of(
         request: the user's choices.
         content: digest of the original.
     """
-    return Decisions(
+    return RunDecisions(
         basis=basis_of(request),
         model=content,
         threads=request.threads,

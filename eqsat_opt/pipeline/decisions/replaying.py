@@ -19,7 +19,7 @@ from eqsat_opt.ir.onnx.files.content import constant_bytes, content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
 from eqsat_opt.pipeline.decisions.basis import basis_of, require_same, require_same_model
-from eqsat_opt.pipeline.decisions.document import Decisions, read_decisions
+from eqsat_opt.pipeline.decisions.document import RunDecisions, read_decisions
 from eqsat_opt.pipeline.decisions.making import Applied, applied, with_advice
 from eqsat_opt.pipeline.destination import Destination
 from eqsat_opt.pipeline.finiteness import settled
@@ -104,7 +104,7 @@ def replayed(
     return Outcome(model, chosen, report, None, bulk_s=bulk_s, decisions=decisions)
 
 
-def _require_forms(decisions: Decisions, request: Request, path: str) -> None:
+def _require_forms(decisions: RunDecisions, request: Request, path: str) -> None:
     """Refuse forms that the decisions are not about.
 
     Raises:
@@ -123,7 +123,7 @@ def _require_forms(decisions: Decisions, request: Request, path: str) -> None:
 
 
 def made_again(
-    model: onnx_ir.Model, decisions: Decisions, request: Request, path: str, faults: Faults
+    model: onnx_ir.Model, decisions: RunDecisions, request: Request, path: str, faults: Faults
 ) -> Applied | None:
     """Make the result by its edit; ``None`` where the original is the result.
 
@@ -154,7 +154,7 @@ def _report(
     name: str,
     model: onnx_ir.Model,
     made: Applied | None,
-    decisions: Decisions,
+    decisions: RunDecisions,
     request: Request,
     stages: Stages,
 ) -> Report:
@@ -175,7 +175,7 @@ def _report(
     )
 
 
-def _notes(decisions: Decisions, request: Request) -> Iterator[str]:
+def _notes(decisions: RunDecisions, request: Request) -> Iterator[str]:
     path = shown(str(request.replay))
     found = "decided that the original stays"
     if decisions.winner != ORIGINAL:
@@ -256,7 +256,7 @@ def _fault(examined: Examination) -> str:
 
 
 def _with_evidence(
-    report: Report, examined: Examination, decision: Decision, decisions: Decisions
+    report: Report, examined: Examination, decision: Decision, decisions: RunDecisions
 ) -> Report:
     """Return the report with the results of the check and of the race."""
     found = examined.differences.get(BEST, ())

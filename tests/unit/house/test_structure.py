@@ -48,3 +48,9 @@ def test_crowded_folders_are_found(tmp_path: Path) -> None:
         (root / "room" / f"m{number}.py").write_text("")
     (found,) = breaches(root)
     assert "house/room: 21 modules" in found
+
+
+def test_a_class_name_with_two_meanings_is_found(tmp_path: Path) -> None:
+    text = "class Draft: ...\nclass _Own: ...\nclass Term: ..."
+    (found,) = breaches(package(tmp_path, a=text, b=text))
+    assert "Draft is a class of house.a, house.b" in found

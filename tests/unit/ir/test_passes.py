@@ -18,7 +18,7 @@ from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.normalise import NORMAL_FORM
 from eqsat_opt.ir.passes.protocol import Pass, run_passes, since, up_to
-from eqsat_opt.ir.passes.simplification.case import Case
+from eqsat_opt.ir.passes.simplification.case import SimplificationCase
 from eqsat_opt.ir.passes.simplification.draft import Draft
 from eqsat_opt.ir.passes.simplification.simplify import CASES, simplify
 from eqsat_opt.ir.passes.storage_form import SMALLEST_FORM, STORAGE_FORM
@@ -189,7 +189,7 @@ CASE_EXAMPLES: dict[str, tuple[Graph, object, Graph]] = {
 """A graph, the value that the case finds for its last node, and a graph where it finds nothing."""
 
 
-def found_by(case: Case, graph: Graph) -> list[object]:
+def found_by(case: SimplificationCase, graph: Graph) -> list[object]:
     """What the case finds for each node: a name, operands, or the elements of a constant."""
     draft, results = Draft(graph), list[object]()
     for node in graph.nodes:
@@ -204,7 +204,7 @@ def found_by(case: Case, graph: Graph) -> list[object]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_case_finds_its_example_and_no_other(case: Case) -> None:
+def test_a_case_finds_its_example_and_no_other(case: SimplificationCase) -> None:
     graph, expected, other = CASE_EXAMPLES[case.name]
     *_, found = found_by(case, graph)
     assert found == ([expected.tolist()] if isinstance(expected, np.ndarray) else expected)

@@ -26,8 +26,8 @@ from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.lab import zoo
 from eqsat_opt.pipeline.decisions import basis, replaying
 from eqsat_opt.pipeline.decisions.document import (
-    Decisions,
     Edit,
+    RunDecisions,
     read_decisions,
     write_decisions,
 )
@@ -414,7 +414,7 @@ def test_decisions_go_round() -> None:
     found = read_decisions("d.json")
     assert found.edit is not None
     assert {one.body for one in found.edit.bodies} == {"then_branch", "else_branch"}
-    assert value_from_json(value_to_json(found), Decisions, "it") == found
+    assert value_from_json(value_to_json(found), RunDecisions, "it") == found
 
 
 # ** the command line **

@@ -11,7 +11,7 @@ from eqsat_opt.ir.graph.graph import Constant, Node
 from eqsat_opt.ir.passes.protocol import ALL_CLASSES
 from eqsat_opt.ir.passes.simplification.draft import Draft
 
-__all__ = ["Case", "Found"]
+__all__ = ["Found", "SimplificationCase"]
 
 Found = str | Sequence[Constant | None] | Node | None
 """The name of a value that the only output equals; constants that the outputs equal, in their
@@ -19,7 +19,7 @@ order; another node with the same outputs, which the next cases look at; or noth
 
 
 @dataclass(frozen=True)
-class Case:
+class SimplificationCase:
     """A row of the list of cases.
 
     Attributes:

@@ -10,7 +10,7 @@ from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.ops import OPS, with_trait
 from eqsat_opt.ir.passes.protocol import since, up_to
 from eqsat_opt.ir.passes.simplification.branches import chosen_branch, expanded_branch
-from eqsat_opt.ir.passes.simplification.case import Case
+from eqsat_opt.ir.passes.simplification.case import SimplificationCase
 from eqsat_opt.ir.passes.simplification.draft import Draft
 from eqsat_opt.ir.passes.simplification.expansions import without_expansions
 from eqsat_opt.ir.passes.simplification.folding import ROUNDING, folded, folded_opaque
@@ -29,18 +29,22 @@ __all__ = ["CASES", "simplify"]
 _OPAQUE, _KNOWN = frozenset({OPAQUE}), frozenset(OPS)
 _WHERE = frozenset({"Where"})
 
-CASES: tuple[Case, ...] = (
-    Case("expansion", without_expansions, with_trait("broadcasting")),
-    Case("identity", identical, _OPAQUE),
-    Case("no-effect", unchanged, WITHOUT_EFFECT),
-    Case("neutral-element", beside_neutral, WITH_NEUTRAL_ELEMENT, up_to(Numerics.REFACTOR)),
-    Case("zero", beside_neutral_or_zero, WITH_NEUTRAL_ELEMENT, since(Numerics.RELAXED)),
-    Case("chosen-branch", chosen_branch, _WHERE),
-    Case("expanded-branch", expanded_branch, _WHERE),
-    Case("constant", folded, _KNOWN - ROUNDING),
-    Case("rounded-constant", folded, ROUNDING, since(Numerics.REASSOCIATE)),
-    Case("opaque-constant", folded_opaque, _OPAQUE, since(Numerics.REASSOCIATE)),
-    Case("common-subexpression", computed_before, _KNOWN),
+CASES: tuple[SimplificationCase, ...] = (
+    SimplificationCase("expansion", without_expansions, with_trait("broadcasting")),
+    SimplificationCase("identity", identical, _OPAQUE),
+    SimplificationCase("no-effect", unchanged, WITHOUT_EFFECT),
+    SimplificationCase(
+        "neutral-element", beside_neutral, WITH_NEUTRAL_ELEMENT, up_to(Numerics.REFACTOR)
+    ),
+    SimplificationCase(
+        "zero", beside_neutral_or_zero, WITH_NEUTRAL_ELEMENT, since(Numerics.RELAXED)
+    ),
+    SimplificationCase("chosen-branch", chosen_branch, _WHERE),
+    SimplificationCase("expanded-branch", expanded_branch, _WHERE),
+    SimplificationCase("constant", folded, _KNOWN - ROUNDING),
+    SimplificationCase("rounded-constant", folded, ROUNDING, since(Numerics.REASSOCIATE)),
+    SimplificationCase("opaque-constant", folded_opaque, _OPAQUE, since(Numerics.REASSOCIATE)),
+    SimplificationCase("common-subexpression", computed_before, _KNOWN),
 )
 """The cases in their order for each node; it ends with the first that finds its value."""
 
@@ -69,11 +73,11 @@ def simplify(graph: Graph, numerics: Numerics) -> Graph:
 
 
 @cache
-def _cases(op: str, numerics: Numerics) -> tuple[Case, ...]:
+def _cases(op: str, numerics: Numerics) -> tuple[SimplificationCase, ...]:
     return tuple(one for one in CASES if op in one.ops and numerics in one.classes)
 
 
-def _enter(node: Node, draft: Draft, cases: Iterable[Case]) -> None:
+def _enter(node: Node, draft: Draft, cases: Iterable[SimplificationCase]) -> None:
     for case in cases:
         match case.find(node, draft):
             case None:
