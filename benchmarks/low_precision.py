@@ -105,9 +105,9 @@ def front(
 ) -> None:
     """Print the front of time against error beside uniform recipes and a greedy search."""
     bounds = [float(one) for one in errors.split(",")]
-    with _subject(model, calibration, threads, budget) as subject:
+    with subject_of(model, calibration, threads, budget) as subject:
         ways: _Ways = {("floats", None): (subject.staging.original, 0)}
-        ways |= _uniform(subject)
+        ways |= uniform_ways(subject)
         for bound in bounds:
             found = _best(subject, bound)
             if found is not None:
@@ -145,7 +145,7 @@ def agreement(
     table = Table(title=model)
     for name in ("bound", "error held back", "agreement", "products"):
         table.add_column(name)
-    with _subject(model, calibration, threads, budget) as subject:
+    with subject_of(model, calibration, threads, budget) as subject:
         for bound in [float(one) for one in errors.split(",")]:
             found = _best(subject, bound)
             if found is None:
@@ -165,7 +165,7 @@ def agreement(
 
 
 @contextmanager
-def _subject(name: str, calibration: str, threads: int, budget_s: float) -> Iterator[_Subject]:
+def subject_of(name: str, calibration: str, threads: int, budget_s: float) -> Iterator[_Subject]:
     given, options = resolve(name), OrtOptions(threads)
     model = load_model(given)
     with Staging(model, given) as staging:
@@ -217,12 +217,12 @@ def _greedy(subject: _Subject, bound: float, names: Sequence[str]) -> tuple[onnx
 
     while least < most:
         count = (least + most + 1) // 2
-        error = _error(subject.staging.of(made(count)), subject.correcting, subject.options)
+        error = error_of(subject.staging.of(made(count)), subject.correcting, subject.options)
         least, most = (count, most) if error <= bound else (least, count - 1)
     return made(least), least
 
 
-def _uniform(subject: _Subject) -> _Ways:
+def uniform_ways(subject: _Subject) -> _Ways:
     """Return the models that onnxruntime's own quantisation makes."""
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
 
@@ -264,7 +264,7 @@ class _Reader:
         return next(self._left, None)
 
 
-def _error(model: ModelSource, expected: Expected, options: OrtOptions) -> float:
+def error_of(model: ModelSource, expected: Expected, options: OrtOptions) -> float:
     session = OrtSession(model, options)
     return max(
         shift_of(found, right).largest
@@ -288,7 +288,7 @@ def _measured(subject: _Subject, ways: _Ways) -> list[Row]:
         Row(
             way=way[0],
             bound=way[1],
-            error=_error(model, subject.held_back, subject.options),
+            error=error_of(model, subject.held_back, subject.options),
             time_ms=1e3 * best_s[way],
             ratio=best_s[way] / floats_s,
             products=count,

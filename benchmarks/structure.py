@@ -1,4 +1,4 @@
-"""The shape of the package, measured: root modules, modules per folder, circles, long modules, names.
+"""The shape of the package, measured: root modules, folders, circles, long modules, class names.
 
     python -m benchmarks.structure
 

@@ -145,7 +145,7 @@ def _way(ratio: float) -> str:
 
 
 @cache
-def _compared(model: str, given: str) -> Comparison:
+def comparison_of(model: str, given: str) -> Comparison:
     value = json.loads(given)
     settings = {name: value[name] for name in _SETTINGS if name in value and name != "set"}
     for name in ("methods", "limits", "backends"):
@@ -212,7 +212,7 @@ def _varied(
     }
     for name in paper if isinstance(paper, dict) else sides:
         one = {**settings, **sides.get(name, {"methods": [name]})}
-        found = _compared(given["model"], json.dumps(one, sort_keys=True))
+        found = comparison_of(given["model"], json.dumps(one, sort_keys=True))
         result = _result(found, one["methods"][0])
         own[name] = _number(found, result, given["metric"])
         cut += [name] if result.stopped_by in _BUDGETS else []
@@ -229,7 +229,7 @@ def _text(number: float) -> str:
     return f"{number:.4g}"
 
 
-def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | None) -> Figure:
+def figure_of(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | None) -> Figure:
     where, what, unit = given["where"], given["what"], given.get("unit", "")
     paper = given["paper"]
     if isinstance(paper, str) and "sides" not in given:
@@ -252,7 +252,7 @@ def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | 
             ours = f"{ours} {given.get('our_unit', unit)}".strip()
             verdict = NOT_REPRODUCED if why else REPRODUCED
             return Figure(where, what, their, ours, verdict=verdict, why=why)
-        found = _compared(given["model"], json.dumps(settings, sort_keys=True))
+        found = comparison_of(given["model"], json.dumps(settings, sort_keys=True))
         if isinstance(paper, dict):
             results = {name: _result(found, name) for name in paper}
             for name in given.get("must_end", ()):
@@ -287,7 +287,7 @@ def figures(table: str, cpu_s: float | None = None) -> Iterator[Figure]:
     """All figures of a table, one after the other."""
     given = tomllib.loads((FOLDER / f"{table}.toml").read_text(encoding="utf-8"))
     for one in given["figure"]:
-        yield _figure(one, given.get("compare", {}), cpu_s)
+        yield figure_of(one, given.get("compare", {}), cpu_s)
 
 
 def _print(table: str, cpu_s: float | None) -> Sequence[Figure]:

@@ -44,7 +44,7 @@ def model(tmp_path: Path) -> str:
 def test_the_front(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "measure_prices", lambda *_: _PRICES)
     monkeypatch.setattr(survey, "static_region", lambda *_, **__: TimedRegion())
-    monkeypatch.setattr(low_precision, "_uniform", lambda _: {})
+    monkeypatch.setattr(low_precision, "uniform_ways", lambda _: {})
     path = tmp_path / "rows.json"
     arguments = ["front", model, "--errors", "1e-6,0.05", "--json", str(path)]
     found = CliRunner().invoke(low_precision.app, arguments, catch_exceptions=False)
@@ -58,8 +58,8 @@ def test_the_front(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_uniform_recipes_run(model: str) -> None:
-    with low_precision._subject(model, "random", 1, 5.0) as subject:
-        ways = low_precision._uniform(subject)
+    with low_precision.subject_of(model, "random", 1, 5.0) as subject:
+        ways = low_precision.uniform_ways(subject)
         assert [way for way, _ in ways if "static" in way] == [
             "quantize_static", "quantize_static 7 bits",
         ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_uniform_recipes_run(model: str) -> None:
         # Signed weights of 8 bits saturate without VNNI.
         for way in ("quantize_dynamic QUInt8", "quantize_static 7 bits"):
             made, _ = ways[way, None]
-            assert 0 < low_precision._error(made, subject.held_back, subject.options) < 0.2
+            assert 0 < low_precision.error_of(made, subject.held_back, subject.options) < 0.2
 
 
 def test_agreement(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

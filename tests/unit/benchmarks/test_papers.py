@@ -152,10 +152,10 @@ def test_a_figure_of_several_sides(monkeypatch: pytest.MonkeyPatch) -> None:
         "metric": "uses of matmul/assoc",
         "sides": {"without": {"rules": "concat/add"}},
     }
-    found = papers._figure({**given, "paper": {"without": 0, "metaflow": 3}}, common, None)
+    found = papers.figure_of({**given, "paper": {"without": 0, "metaflow": 3}}, common, None)
     assert (found.verdict, found.paper) == ("reproduced", "without 0, metaflow 3")
     given["sides"]["with"] = {"budget": "20"}
-    found = papers._figure({**given, "paper": "falls", "metric": "cost"}, common, None)
+    found = papers.figure_of({**given, "paper": "falls", "metric": "cost"}, common, None)
     assert (found.verdict, found.paper) == ("reproduced", "falls")
 
 
@@ -167,14 +167,14 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     common = {"methods": ["metaflow"], "rules": "matmul/assoc", "budget": "20", "device": "v100"}
     given = {"where": "Table 1", "what": "chain", "model": "zoo:weight_chain@tiny"}
     change = {**given, "metric": "kernels", "method": "metaflow", "paper": [4, 2]}
-    found = papers._figure(change, common, None)
+    found = papers.figure_of(change, common, None)
     assert (found.ours, found.verdict, found.why) == ("2 → 1", "reproduced", "")
-    found = papers._figure({**change, "paper": [4, 4]}, common, None)
+    found = papers.figure_of({**change, "paper": [4, 4]}, common, None)
     assert found.verdict == "not reproduced"
     variants = {"before": {"alpha": 1.0}, "after": {"alpha": 1.1}}
-    found = papers._figure({**change, "variants": variants, "paper": [2, 2]}, common, None)
+    found = papers.figure_of({**change, "variants": variants, "paper": [2, 2]}, common, None)
     assert (found.ours, found.verdict) == ("1 → 1", "reproduced")
-    found = papers._figure(
+    found = papers.figure_of(
         {**change, "variants": variants, "paper": {"before": 2, "after": 1}}, common, None
     )
     assert (found.ours, found.verdict) == ("before 1, after 1", "not reproduced")
@@ -186,12 +186,12 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         "must_end": ["metaflow"],
     }
     order["paper"] = {"eqsat": 1.0, "metaflow": 1.0}
-    assert papers._figure(order, common, None).verdict == "reproduced"
-    found = papers._figure({**order, "budget": "1"}, common, None)
+    assert papers.figure_of(order, common, None).verdict == "reproduced"
+    found = papers.figure_of({**order, "budget": "1"}, common, None)
     assert (found.verdict, found.ours) == ("not comparable", "")
     assert "metaflow ended by its limit" in found.why
     idle = {**order, "metric": "cpu_s", "rules": "softmax", "methods": ["taso", "metaflow"]}
-    found = papers._figure({**idle, "paper": {"taso": 2.0, "metaflow": 1.0}}, common, None)
+    found = papers.figure_of({**idle, "paper": {"taso": 2.0, "metaflow": 1.0}}, common, None)
     assert (found.verdict, found.why) == (
         "not comparable",
         "no rule applies here, so neither searches",
@@ -234,9 +234,9 @@ def test_a_measured_figure(
             runs=runs, race=said.get("race", race), refusal=said.get("refusal", "")
         )
 
-    monkeypatch.setattr(papers, "_compared", compared)
+    monkeypatch.setattr(papers, "comparison_of", compared)
     figure = {"where": "Table 2", "what": "it", "model": "m", "metric": "measured", "unit": "µs"}
-    found = papers._figure({**figure, "paper": paper}, {"methods": list(paper)}, None)
+    found = papers.figure_of({**figure, "paper": paper}, {"methods": list(paper)}, None)
     assert asked == ["measured"]
     assert (found.verdict, why in found.why) == (verdict, True)
     if verdict != "not comparable":
@@ -250,5 +250,5 @@ def test_a_measured_figure_is_raced(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for metric in ("measured", "cost"):
         given = {"methods": ["nimble"], "level": "streams", "metric": metric}
-        papers._compared("a model of this test", json.dumps(given))
+        papers.comparison_of("a model of this test", json.dumps(given))
     assert raced == [("streams", True), ("streams", False)]
