@@ -9,7 +9,7 @@ import typer
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.plotting import check_plot
 from eqsat_opt.cli.session import Session, check_writable, output_console, write_json
-from eqsat_opt.common.text import bytes_text, counted, plain_table, time_text
+from eqsat_opt.common.text import bytes_text, counted, plain_table, shortened, time_text
 from eqsat_opt.errors import OptionError
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 
@@ -183,15 +183,15 @@ def _launch_table(facts: dict[str, Any]) -> Table:
     rows = [
         {
             "launch": one["name"],
-            "kernel": _short(one["body"]),
+            "kernel": shortened(one["body"], _WIDEST),
             "backend": one["backend"],
             "algorithm": one["algorithm"],
             "forms": _forms(one),
             "stream": str(one["stream"]),
             "predicted": time_text(one["analytic_us"]),
             "waits": " ".join(map(str, one["waits"])),
-            "writes": _short(", ".join(place["type"] for place in one["writes"])),
-            "offset": _short(", ".join(map(_offset, one["writes"]))),
+            "writes": shortened(", ".join(place["type"] for place in one["writes"]), _WIDEST),
+            "offset": shortened(", ".join(map(_offset, one["writes"])), _WIDEST),
             "workspace": str(one["workspace_bytes"] or ""),
         }
         for one in facts["launches"]
@@ -229,10 +229,6 @@ def _forms(launch: dict[str, Any]) -> str:
 
 
 _WIDEST = 40
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 
 def _offset(place: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "plain_table",
     "quantity_text",
     "race_text",
+    "shortened",
     "sizes_text",
     "stage_text",
     "time_text",
@@ -117,6 +118,11 @@ def entrant_text(name: str) -> str:
 def stage_text(name: str) -> str:
     """Return the name of a stage in plain words."""
     return _STAGES.get(name, name)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most this many characters, with a mark where it was cut."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def percent_text(share: float) -> str:

@@ -17,6 +17,7 @@ from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.registry import record_of
 from eqsat_opt.runtime.devices import HOST
+from eqsat_opt.runtime.processor import usable_cores
 
 if TYPE_CHECKING:
     from eqsat_opt.approximation.quality import Judge
@@ -59,10 +60,6 @@ _BY_EFFORT: Any = None
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...] | int]
 """A mapping from input name to shape, or from symbolic dimension to size."""
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _wrong(name: str, value: object, wanted: str) -> OptionError:
@@ -398,13 +395,13 @@ class Options:
             )
         if self.runtimes is not None:
             object.__setattr__(self, "runtimes", tuple(dict.fromkeys((ORT, *self.runtimes))))
-        if self.threads > (most := _THREADS_PER_CORE * _usable_cores()):
+        if self.threads > (most := _THREADS_PER_CORE * usable_cores()):
             raise OptionError(
-                f"{self.threads} threads are too many for {_usable_cores()} usable cores; give at "
+                f"{self.threads} threads are too many for {usable_cores()} usable cores; give at "
                 f"most {most}, or 0 for one per core"
             )
         if self.threads == 0:
-            object.__setattr__(self, "threads", _usable_cores())
+            object.__setattr__(self, "threads", usable_cores())
 
     @property
     def _numerics_words(self) -> list[str]:

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["files_of", "given", "without_collection"]
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Collect no garbage for a while, which is a sixth of the time of a command of a second."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+__all__ = ["files_of", "given"]
 
 
 def given(model: str) -> str | onnx.ModelProto:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.models.given import files_of, given, without_collection
+from eqsat_opt.cli.models.given import files_of, given
 from eqsat_opt.cli.session import check_writable, output_console, write_json
+from eqsat_opt.common.garbage import without_collection
 
 __all__ = ["inspect_model"]
 

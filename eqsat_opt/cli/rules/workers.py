@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from eqsat_opt.common.child_processes import end_with_parent
 from eqsat_opt.errors import OptionError
+from eqsat_opt.runtime.processor import usable_cores
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -49,10 +49,6 @@ def _prepare_worker() -> None:
     gc.set_threshold(1_000_000, 50, 50)
 
 
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def checked_jobs(jobs: int) -> int:
     """Return the number of processes that ``--jobs`` asks for.
 
@@ -61,4 +57,4 @@ def checked_jobs(jobs: int) -> int:
     """
     if jobs < 0:
         raise OptionError(f"--jobs {jobs} is negative; give 0 for one per usable core")
-    return jobs or _usable_cores()
+    return jobs or usable_cores()

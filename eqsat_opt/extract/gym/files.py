@@ -20,11 +20,9 @@ solution is the largest one, not the sum.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -34,6 +32,7 @@ import numpy as np
 
 from eqsat_opt.common.codecs import parse_json
 from eqsat_opt.common.files import write_whole
+from eqsat_opt.common.garbage import without_collection
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.gym.costs import METRIC, read_costs
 from eqsat_opt.extract.objective import Objective
@@ -83,7 +82,7 @@ def read_json(path: str | os.PathLike[str]) -> GymFile:
         ExtractionError: it cannot be read, is not JSON, gives a key twice, names e-nodes or classes
             that do not exist, or has a cost that is missing, negative or not finite.
     """
-    with _without_collector():
+    with without_collection():
         data = load_object(path)
         try:
             return from_document(data)
@@ -102,22 +101,6 @@ def from_document(data: Mapping[str, Any]) -> GymFile:
     if not isinstance(peaks, list) or not all(isinstance(name, str) for name in peaks):
         raise ExtractionError(f"peaks is {peaks!r:.60}; it is a list of metrics")
     return _parsed(nodes, roots, peaks)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Disable the garbage collector, because parsing makes millions of objects and no cycles.
-
-    The collector would look at all of them, which takes about a third of the time at 200,000
-    e-nodes.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def load_object(path: str | os.PathLike[str]) -> dict[str, Any]:

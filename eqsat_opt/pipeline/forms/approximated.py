@@ -30,8 +30,8 @@ from eqsat_opt.common.deadline import Deadline, OutOfTime
 from eqsat_opt.common.faults import Faults
 from eqsat_opt.common.text import counted
 from eqsat_opt.errors import EqsatError, ExtractionError, OptionError
-from eqsat_opt.ir.onnx.importer import import_model
-from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
+from eqsat_opt.ir.sizes.sizes import Sizes
+from eqsat_opt.pipeline.forms.tuned import sizes_of
 from eqsat_opt.pipeline.optimise import AnyModel
 from eqsat_opt.pipeline.report.form_reports import Approximated
 from eqsat_opt.pipeline.report.numbers import contents_of, latencies_of
@@ -169,7 +169,7 @@ def _within(
 ) -> _Made:
     assert request.calibration is not None
     calibration = request.calibration.for_model(staging.original)
-    sizes = _sizes(outcome, request)
+    sizes = sizes_of(outcome, request)
     sets = calibration.sets(
         staging.original,
         request.inputs,
@@ -228,12 +228,6 @@ def _within(
     feeds = [held_back.feeds[0], *_at_other_sizes(request, staging.original, sizes)]
     races = tuple(_races(entrants, feeds, request, deadline))
     return _judged(facts, found, races)
-
-
-def _sizes(outcome: Outcome, request: Request) -> tuple[Sizes, ...]:
-    if outcome.job is not None:
-        return outcome.job.terms.sizes
-    return size_sets(import_model(outcome.loaded), request.shape_sets)
 
 
 def _unusable(expected: Expected, base: onnx_ir.Model) -> str:

@@ -54,6 +54,7 @@ from eqsat_opt.select.proposal import repropose
 __all__ = [
     "PORTABLE_SHARE",
     "require_runtimes",
+    "sizes_of",
     "tuned_destination",
     "tuned_job",
     "tuned_report",
@@ -219,7 +220,7 @@ def tuned_job(
         portable=portable,
         is_original=outcome.model is None,
         session=request.session,
-        sizes=_sizes(outcome, request),
+        sizes=sizes_of(outcome, request),
         seeds=tuple(request.seed + i for i in range(max(1, request.check))),
         numerics=request.numerics,
         max_error=request.max_error,
@@ -229,7 +230,7 @@ def tuned_job(
     )
 
 
-def _sizes(outcome: Outcome, request: Request) -> tuple[Sizes, ...]:
+def sizes_of(outcome: Outcome, request: Request) -> tuple[Sizes, ...]:
     """Return the sizes of the search, or given and assumed ones where there was no search."""
     if outcome.job is not None:
         return outcome.job.terms.sizes

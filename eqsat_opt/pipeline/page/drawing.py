@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from eqsat_opt.common.text import shortened
 from eqsat_opt.cost.quotes import Quote, Source
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.graph.plain_names import plain_operator, plain_sizes
@@ -160,11 +161,13 @@ def _drawn(placed: PlacedGraph, prices: _Prices, marked: set[int], kind: str) ->
         nodes.append(
             DrawnNode(
                 id=len(nodes),
-                op=_cut(op),
+                op=shortened(op, _LONGEST),
                 kind=kind,
-                name=_cut(name),
-                type=_cut(type_),
-                reads=() if node is None else tuple(_cut(_typed(graph, n)) for n in node.reads),
+                name=shortened(name, _LONGEST),
+                type=shortened(type_, _LONGEST),
+                reads=()
+                if node is None
+                else tuple(shortened(_typed(graph, n), _LONGEST) for n in node.reads),
                 rules=() if node is None else node.rules,
                 kernel=launch,
                 time_us=time_us,
@@ -225,7 +228,3 @@ def _type(graph: Graph, name: str) -> str:
 def _typed(graph: Graph, name: str) -> str:
     constant = "constant " if name in graph.constants else ""
     return f"{constant}{name}: {_type(graph, name)}"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

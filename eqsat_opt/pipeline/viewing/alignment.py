@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import onnx_ir
 
+from eqsat_opt.ir.onnx.files.content import update_digest
 from eqsat_opt.ir.onnx.files.load import captured_values, topological_nodes
 
 __all__ = ["Alignment", "Side", "align", "attribute_texts"]
@@ -245,7 +246,7 @@ def _digest(tensor: Any) -> str:
         for text in tensor.string_data():
             state.update(len(text).to_bytes(8, "little") + text)
     else:
-        tensor.tofile(_Sink(state.update))
+        update_digest(state, tensor)
     return state.hexdigest()
 
 
@@ -259,17 +260,6 @@ def _contents(tensor: Any) -> str:
     if math.prod(dims) > _SMALL or tensor.dtype == onnx_ir.DataType.STRING:
         return type_
     return f"{tensor.numpy().tolist()} of {type_}"
-
-
-class _Sink:
-    """A file that hands on what is written to it."""
-
-    def __init__(self, update: Callable[[Any], None]) -> None:
-        self._update = update
-
-    def write(self, data: Any) -> int:
-        self._update(data)
-        return len(data)
 
 
 def free_nodes(found: Alignment, *, second: bool) -> Iterator[int]:

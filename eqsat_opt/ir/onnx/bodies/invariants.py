@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir
 
-from eqsat_opt.ir.onnx.bodies.models import detached
+from eqsat_opt.ir.onnx.bodies.models import definitions, detached
 from eqsat_opt.ir.onnx.export_context import copy_of
 
 __all__ = ["without_invariants"]
@@ -43,7 +43,7 @@ def without_invariants(node: onnx_ir.Node) -> tuple[onnx_ir.Node, list[tuple[str
         and _source(old.outputs[first_output + number]) is old.inputs[first_input + number]
     ]
     body, outer = detached(old)
-    taken = {value.name for graph in (body, *body.subgraphs()) for value in _defined(graph)}
+    taken = {value.name for graph in (body, *body.subgraphs()) for value in definitions(graph)}
     held = {id(value) for graph in body.subgraphs() for value in graph.outputs}
     fixed = [
         number
@@ -101,8 +101,3 @@ def _source(value: onnx_ir.Value) -> onnx_ir.Value:
 
 def _name(value: onnx_ir.Value | None) -> str:
     return "" if value is None else value.name or ""
-
-
-def _defined(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
-    made = [value for node in graph for value in node.outputs]
-    return [*graph.inputs, *graph.initializers.values(), *made]

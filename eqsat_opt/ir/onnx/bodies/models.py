@@ -16,7 +16,7 @@ from eqsat_opt.ir.graph.graph import Constant
 from eqsat_opt.ir.onnx.export_context import tensor_of
 from eqsat_opt.ir.onnx.files.load import FREE_INITIALIZERS
 
-__all__ = ["body_model", "defined_names", "detached"]
+__all__ = ["body_model", "defined_names", "definitions", "detached"]
 
 
 def defined_names(model: onnx_ir.Model) -> Counter[str]:
@@ -37,7 +37,7 @@ def detached(graph: onnx_ir.Graph) -> tuple[onnx_ir.Graph, dict[str, onnx_ir.Val
         The copy, and a value without a producer for each name that it reads from outside.
     """
     copy = graph.clone(allow_outer_scope_values=True)
-    own = {id(value) for one in (copy, *copy.subgraphs()) for value in _definitions(one)}
+    own = {id(value) for one in (copy, *copy.subgraphs()) for value in definitions(one)}
     outer: dict[str, onnx_ir.Value] = {}
 
     def stand_in(value: onnx_ir.Value) -> onnx_ir.Value:
@@ -57,7 +57,8 @@ def detached(graph: onnx_ir.Graph) -> tuple[onnx_ir.Graph, dict[str, onnx_ir.Val
     return copy, outer
 
 
-def _definitions(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
+def definitions(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
+    """Return the inputs, initializers and results of a graph, without those of its bodies."""
     made = [value for node in graph for value in node.outputs]
     return [*graph.inputs, *graph.initializers.values(), *made]
 
@@ -77,7 +78,7 @@ def body_model(
             values.
     """
     copy, outer = detached(graph)
-    own = {value.name for one in (copy, *copy.subgraphs()) for value in _definitions(one)}
+    own = {value.name for one in (copy, *copy.subgraphs()) for value in definitions(one)}
     if own & outer.keys() or any(not value.name for value in copy.outputs):
         return None
     for name, value in outer.items():

@@ -14,7 +14,7 @@ from eqsat_opt.ir.onnx.files.external import placed_in_file, tensor_slots
 from eqsat_opt.ir.onnx.files.sparse_tensors import stands_for_initializer
 from eqsat_opt.ir.onnx.files.streaming import data_in_memory
 
-__all__ = ["constant_bytes", "content_digest", "operator_counts"]
+__all__ = ["constant_bytes", "content_digest", "operator_counts", "update_digest"]
 
 
 def operator_counts(model: onnx_ir.Model) -> Counter[str]:
@@ -57,7 +57,7 @@ def content_digest(model: onnx_ir.Model, *, computed_only: bool = False) -> str:
                 continue
             state.update(f"{tensor.name}:{tensor.dtype.name}{tensor.shape}:".encode())
             if not computed_only or isinstance(tensor, onnx_ir.LazyTensor):
-                _feed(state, tensor)
+                update_digest(state, tensor)
             cleanup.callback(slot.replace, tensor)
             slot.replace(placed_in_file(tensor, "data", 0, tensor.nbytes))
         proto = model_proto(model)
@@ -66,16 +66,16 @@ def content_digest(model: onnx_ir.Model, *, computed_only: bool = False) -> str:
     return state.hexdigest()
 
 
-def _feed(state: Any, tensor: Any) -> None:
+def update_digest(state: Any, tensor: Any) -> None:
     """Add the bytes of a tensor to a digest, without a copy of those in memory."""
     data = data_in_memory(tensor)
     if data is None:
-        tensor.tofile(_Sink(state))
+        tensor.tofile(_DigestFile(state))
     else:
         state.update(data)
 
 
-class _Sink:
+class _DigestFile:
     """A file that only computes the digest of the data written to it."""
 
     def __init__(self, state: Any) -> None:
