@@ -63,7 +63,7 @@ def undone(node: Node, draft: Draft) -> str | None:
 
 CASES = f"{FOLDER}/simplification/simplify.py"
 CASE_IMPORT = "from eqsat_opt.ir.passes.simplification.sharing import computed_before\n"
-CASE_ROW = '    Case("no-effect", unchanged, WITHOUT_EFFECT),\n'
+CASE_ROW = '    SimplificationCase("no-effect", unchanged, WITHOUT_EFFECT),\n'
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     (house.path / FOLDER / "simplification/undoing.py").write_text(DOUBLE)
     new_import = "from eqsat_opt.ir.passes.simplification.undoing import undone\n"
     house.with_edits({CASES: (CASE_IMPORT, CASE_IMPORT + new_import)})
-    row = '    Case("undone", undone, frozenset({"Neg"})),\n'
+    row = '    SimplificationCase("undone", undone, frozenset({"Neg"})),\n'
     return house.with_edits({CASES: (CASE_ROW, CASE_ROW + row)})
 
 
