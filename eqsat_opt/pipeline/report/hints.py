@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import onnx_ir
@@ -21,6 +21,8 @@ from eqsat_opt.cost.metrics import LAUNCH_US, TIME
 from eqsat_opt.cost.operators import analytic_price
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.egraph.recognition.fragments import fragments
+from eqsat_opt.egraph.saturation.program import relevant
 from eqsat_opt.errors import ModelError
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph.plain_names import axis_name
@@ -34,6 +36,7 @@ from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import Hint
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.finding import Job
+from eqsat_opt.rules.rule import Rule, directed
 from eqsat_opt.runtime.backends.native import NAME as NATIVE
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.protocol import Offer
@@ -125,21 +128,25 @@ def _names(value: onnx_ir.Value) -> Iterator[str]:
 
 
 def _weaker_class(job: Job, proposal: Proposal, request: Request) -> Iterator[Hint]:
-    """Suggest a weaker class of numerics if its rules lead to a cheaper graph.
+    """Suggest the strongest of the weaker classes whose rules lead to a cheaper graph.
 
-    The search with these rules is repeated without measuring, where its duration permits.
+    The search with these rules is repeated without measuring, where its duration permits. The
+    weakest class comes first, whose rules are all of them: where it gains nothing, none does.
     """
     spent_s = sum(proposal.stages_s.get(name, 0.0) for name in ("saturate", "tile", "extract"))
     objective = job.search.objective
-    if not isinstance(objective, Objective) or objective.is_limited:
-        return
-    known = {rule.name for rule in proposal.rules}
     now_us = _bound_us(proposal.choice)
-    for weaker in (one for one in Numerics if one > request.numerics):
-        if not _has_time(spent_s, job, request):
-            return
+    if not isinstance(objective, Objective) or objective.is_limited or not now_us:
+        return
+    found: Hint | None = None
+    *others, weakest = Numerics
+    for weaker in (weakest, *others):
+        if weaker <= request.numerics or not _has_time(spent_s, job, request):
+            continue
         rules = request.rules_of(weaker)
-        if known.issuperset(rule.name for rule in rules):
+        if not _may_add(rules, proposal):
+            if weaker is weakest:
+                return
             continue
         start = time.perf_counter()
         search = replace(
@@ -150,9 +157,9 @@ def _weaker_class(job: Job, proposal: Proposal, request: Request) -> Iterator[Hi
         )
         there = propose(job.clean, rules, Pricer(None, request.threads), search)
         spent_s = max(spent_s, time.perf_counter() - start)
-        gain = 1 - _bound_us(there.choice) / now_us if now_us else 0.0
+        gain = 1 - _bound_us(there.choice) / now_us
         if gain >= _LEAST:
-            yield Hint(
+            found = Hint(
                 kind="numerics",
                 why=(
                     f"rules of the class {weaker.name.lower()} lead to a graph that costs "
@@ -161,7 +168,19 @@ def _weaker_class(job: Job, proposal: Proposal, request: Request) -> Iterator[Hi
                 flags=("--numerics", weaker.name.lower()),
                 gain=gain,
             )
-            return
+        if (gain >= _LEAST) != (weaker is weakest):
+            break
+    if found is not None:
+        yield found
+
+
+def _may_add(rules: Sequence[Rule], proposal: Proposal) -> bool:
+    """Return whether rules that the search did not have may match in the model."""
+    lowered = proposal.saturation.lowered
+    terms = [*lowered.terms, *(term for piece in fragments(lowered) for term in piece.terms)]
+    known = {rule.name for rule in directed(proposal.rules)}
+    found = relevant(directed(rules), {term.op for term in terms})
+    return any(rule.name not in known for rule in found)
 
 
 def _kernels(choice: ChoiceResult) -> list[Offer]:

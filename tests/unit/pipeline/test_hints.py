@@ -22,6 +22,7 @@ from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import Hint
 from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.select.proposal import Proposal, propose
 
 node = helper.make_node
 OPTIONS = Options(
@@ -91,9 +92,24 @@ def test_a_weaker_class_whose_rules_lead_to_less(monkeypatch: pytest.MonkeyPatch
     assert hint.flags[0] == "--numerics"
     assert hint.gain is not None
     assert hint.gain > 0
+    assert hint.flags[1] == "refactor"  # not relaxed, which leads to as little
     assert "numerics" not in hints_of(scaled(), numerics=hint.flags[1])
+
+
+def test_rules_that_cannot_match_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[Sequence[Any]] = []
+
+    def counted(graph: Any, rules: Sequence[Any], *rest: Any) -> Proposal:
+        searched.append(rules)
+        return propose(graph, rules, *rest)
+
+    monkeypatch.setattr("eqsat_opt.pipeline.report.hints.propose", counted)
+    monkeypatch.setattr("eqsat_opt.pipeline.report.hints._MOST_S", 60.0)
     one = model([node("Relu", ["x"], ["y"])], [2, 4])
     assert "numerics" not in hints_of(one)
+    assert not searched
+    assert "numerics" in hints_of(scaled())
+    assert searched
 
 
 @pytest.mark.skipif(bool(missing()), reason="no library of our kernels")
