@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--slow"):
-        _skip(items, "slow", "takes minutes: run with --slow")
+        _skip(items, "slow", "takes minutes or is the rest of a sweep: run with --slow")
     if any(item.get_closest_marker("device") for item in items):
         reason = _why_no_device()
         if reason is not None:

@@ -15,7 +15,8 @@ from benchmarks import onnx_backend_suite as suite
 from benchmarks.onnx_backend_suite import EXCLUDED, KINDS, Case, Verdict, every_case, judge, sample
 from eqsat_opt.ir.onnx.exporter import model_proto
 
-SAMPLE, PARTS = 160, 4
+SAMPLE, LARGE = 16, 80
+"""Cases of each kind in every run, and with `--slow`."""
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +29,12 @@ def verdicts() -> list[Verdict]:
     return []
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("count", [SAMPLE, pytest.param(LARGE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_passes_before_passes_after(
-    part: int, cases: list[Case], verdicts: list[Verdict]
+    kind: str, count: int, cases: list[Case], verdicts: list[Verdict]
 ) -> None:
-    found = [judge(case) for case in sample(cases, SAMPLE)[part::PARTS]]
+    found = [judge(case) for case in sample([c for c in cases if c.kind == kind], count)]
     verdicts += found
     failed = [f"{v.kind} {v.name}: {v.reason}" for v in found if v.outcome == "failed"]
     assert not failed, "\n".join(failed)
@@ -44,9 +46,9 @@ def test_the_sample_is_large_and_covers_every_kind(
     if not verdicts:
         pytest.skip("counts what the test before it found")
     passed = Counter(v.kind for v in verdicts if v.outcome == "passed")
-    assert passed.total() >= 100
+    assert passed.total() >= 40
     assert passed.keys() == set(KINDS)
-    assert sum(v.status == "unmeasured" for v in verdicts) > 7  # came back changed
+    assert sum(v.status == "unmeasured" for v in verdicts) > 2  # came back changed
     assert sample(cases, SAMPLE) == sample(cases, SAMPLE)
     assert sample(cases, len(cases) + 1) == cases
 

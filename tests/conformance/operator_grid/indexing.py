@@ -23,7 +23,7 @@ from tests.conformance.operator_grid.generation import configurations
 
 __all__ = ["compared", "index_difference"]
 
-_SAMPLE = 24
+_SAMPLE = 12
 """Nodes per operator."""
 _LARGE = 300
 """Elements of an operand that are too many."""
