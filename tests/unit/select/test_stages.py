@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from eqsat_opt.ir.graph.listed_graph import ListedGraph
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.select.choosing.named_problem import NamedProblem
 from eqsat_opt.select.choosing.priced_candidates import QuotedCandidates
+from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.rebuilding.priced_selection import PricedSelection
+from eqsat_opt.select.stages import stage_of
 
 OPTIONS = Options(measure=False, threads=1, store="", budget_s=600.0)
 FAST = ("--no-measure", "--threads", "1", "--budget", "600")
@@ -34,12 +37,26 @@ FAST = ("--no-measure", "--threads", "1", "--budget", "600")
 @cache
 def stage(name: str) -> api.StageValue:
     """A stage of a small model: three time steps, whose products rules merge."""
-    return api.stage("zoo:sru_step@tiny", name, OPTIONS)
+    return stage_of(searched(), name)
+
+
+@cache
+def searched() -> Proposal:
+    """The search that all stages are of."""
+    proposal = api.run("zoo:sru_step@tiny", replace(OPTIONS, race=False, check=0)).proposal
+    assert proposal is not None
+    return proposal
+
+
+@cache
+def stage_text(name: str) -> str:
+    """A stage as it is stored."""
+    return document_text(api.stage_document(stage(name)))
 
 
 def damaged(tmp_path: Path, name: str, change: Callable[[Any], object]) -> str:
     """What is said of a stored stage after a change."""
-    document = json.loads(document_text(api.stage_document(stage(name))))
+    document = json.loads(stage_text(name))
     change(document)
     path = tmp_path / "stage.json"
     path.write_text(json.dumps(document), encoding="utf-8")
@@ -369,7 +386,7 @@ def test_names_of_a_file_steer_no_terminal(
 
 
 def test_a_damaged_root_is_an_error_of_extraction(tmp_path: Path) -> None:
-    document = json.loads(document_text(api.stage_document(stage("candidates"))))
+    document = json.loads(stage_text("candidates"))
     document["roots"] = []
     path = tmp_path / "stage.json"
     path.write_text(json.dumps(document), encoding="utf-8")
