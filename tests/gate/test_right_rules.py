@@ -9,23 +9,9 @@ from eqsat_opt.proving.gate import BRIEF_POINTS, certify_exact
 from eqsat_opt.rules import Rule, families
 
 NAMES = list(right_rules())
-_CASTS = "no exact numbers have casts of elements"
-_ANGLES = "no exact numbers have sines and cosines of sums"
-REFUSED = {
-    "whole/cast-of-magnitude": "no exact numbers have both casts and an order",
-    **dict.fromkeys(
-        ("casts/by-a-wider-type", "casts/twice-the-same", "casts/of-a-positive-part"), _CASTS
-    ),
-    **dict.fromkeys(
-        (
-            "cells/sine-of-sum", "cells/cosine-of-sum", "cells/sine-of-double",
-            "cells/cosine-of-double", "cells/rotated-back",
-        ),
-        _ANGLES,
-    ),
-}  # fmt: skip
+REFUSED = {"whole/cast-of-magnitude": "no exact numbers have both casts and an order"}
 """Right rules that the gate is known to refuse, and why."""
-SEVERAL = [name for name in NAMES if name not in REFUSED][::19]
+SEVERAL = [name for name in NAMES if name not in REFUSED][::27]
 """Of every family some."""
 
 
@@ -35,7 +21,7 @@ def _equation(rule: Rule) -> tuple[str, ...]:
 
 def test_there_are_right_rules_of_every_kind_and_none_is_of_the_book() -> None:
     book = {_equation(rule) for family in families().values() for rule in family}
-    assert len(NAMES) >= 250
+    assert len(NAMES) >= 380
     assert [name for name, rule in right_rules().items() if _equation(rule) in book] == []
     assert all(len(rule.doc.split()) >= 2 for rule in right_rules().values())
 
@@ -50,5 +36,5 @@ def test_nearly_all_right_rules_are_accepted_and_most_are_proven() -> None:
     found = [admit(name) for name in NAMES]
     refused = {one.name: one.reason for one in found if not one.level}
     assert set(refused) <= set(REFUSED), refused
-    assert len(refused) <= 0.04 * len(found)
+    assert len(refused) <= 0.03 * len(found)
     assert sum(one.level == 2 for one in found) >= 0.75 * len(found)

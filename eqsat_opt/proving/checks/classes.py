@@ -107,6 +107,14 @@ def _points(rule: Rule, seed: int, dtype: str, max_points: int) -> list[Found]:
 
 
 @dataclass(frozen=True)
+class _Suspect:
+    """Operands at which both sides differ in some bit, and the values of all roots there."""
+
+    designed: Designed
+    roots: Sequence[tuple[Array, Array]]
+
+
+@dataclass(frozen=True)
 class _Case:
     """An instance of a rule with its operands, on which several classes are tried."""
 
@@ -124,11 +132,40 @@ class _Case:
         return computes_alike(self.sides, self.found, _IN_ORDER.name)
 
     @cached_property
-    def draws(self) -> list[Designed]:
+    def either(self) -> bool:
+        """Whether the sign of an infinity says nothing, because it may be that of a pole."""
+        return any("pole" in OPS[step.op].traits for step in self.sides.steps)
+
+    def suspects(self, domain: FloatDomain) -> list[_Suspect]:
+        """Find the operands at which both sides differ in a kind of arithmetic."""
+        found = []
+        for one in (*self._draws, *self._beyond):
+            roots = [(np.asarray(a), np.asarray(b)) for a, b in self.sides.run(one.values, domain)]
+            if any(not _same(left, right, self.either).all() for left, right in roots):
+                found.append(_Suspect(one, roots))
+        return found
+
+    @cached_property
+    def usual(self) -> list[_Suspect]:
+        """The suspects in the usual arithmetic, for all classes but the strictest."""
+        return self.suspects(FLOAT)
+
+    @cached_property
+    def is_finite(self) -> list[bool]:
+        """Whether the left side has finite numbers only, at each of the usual suspects."""
+        return [self.sides.is_finite(one.designed.values, FLOAT) for one in self.usual]
+
+    @cached_property
+    def promised(self) -> list[_Promise]:
+        """The promise of the classes below refactor at the usual suspects."""
+        return _promised(self.sides, self.usual, self.dtype, recombines=False)
+
+    @cached_property
+    def _draws(self) -> list[Designed]:
         return [*designed_values(self.found, self.dtype, self.seed, literals(self.rule))]
 
     @cached_property
-    def beyond(self) -> list[Designed]:
+    def _beyond(self) -> list[Designed]:
         """Operands at which functions of the right side leave the range; none if it has none."""
         functions = frozenset(step.op for step in self.sides.steps[self.sides.left :])
         if self.dtype != DTYPES[0] or all(map(_keeps_range, functions)):
@@ -157,47 +194,50 @@ def breach(
             for case in _cases(rule, seed, dtype, max_points):
                 if rule.numerics is Numerics.BITEXACT and case.computes_alike:
                     continue
-                draws = case.draws if numerics is Numerics.RELAXED else case.draws + case.beyond
-                for one in _breaches(case.sides, draws, dtype, numerics, found=case.found):
+                for one in _breaches(case, numerics):
                     return one
     return None
 
 
-def _breaches(
-    sides: Program, draws: Sequence[Designed], dtype: str, numerics: Numerics, found: Found
-) -> Iterator[Breach]:
-    if numerics >= Numerics.REFACTOR:
-        draws = [one for one in draws if one.kind in (*ORDINARY, BEYOND)]
-    domain = _IN_ORDER if numerics is Numerics.BITEXACT else FLOAT
-    if numerics is Numerics.FINITE:
-        draws = [one for one in draws if sides.is_finite(one.values, domain)]
-    either = any("pole" in OPS[step.op].traits for step in sides.steps)
-    suspects: list[tuple[Designed, list[tuple[Array, Array]]]] = []
-    for one in draws:
-        roots = [(np.asarray(a), np.asarray(b)) for a, b in sides.run(one.values, domain)]
-        if any(not _same(left, right, either).all() for left, right in roots):
-            suspects.append((one, roots))
-    if not suspects:
-        return
+def _breaches(case: _Case, numerics: Numerics) -> Iterator[Breach]:
     if numerics is Numerics.BITEXACT:
-        for one, roots in suspects:
-            wrong = [~_same(left, right, either) for left, right in roots]
-            yield from _worst(one, roots, wrong, dtype, found=found, domain=domain)
+        for one in case.suspects(_IN_ORDER):
+            wrong = [~_same(left, right, case.either) for left, right in one.roots]
+            yield from _worst(case, one, wrong, domain=_IN_ORDER)
         return
-    promised = _promised(sides, [one for one, _ in suspects], dtype, numerics)
-    for place, (one, roots) in enumerate(suspects):
+    places = _places(case, numerics)
+    if not places:
+        return
+    suspects, promised, columns = case.usual, case.promised, places
+    if numerics >= Numerics.REFACTOR:
+        suspects = [case.usual[place] for place in places]
+        promised = _promised(case.sides, suspects, case.dtype, recombines=True)
+        columns = list(range(len(places)))
+    for place in columns:
+        one = suspects[place]
         wrong = [
-            ~_same(left, right, either)
-            & allowed.broken(left, right, place, strict=one.kind == BEYOND)
-            for (left, right), allowed in zip(roots, promised, strict=True)
+            ~_same(left, right, case.either)
+            & allowed.broken(left, right, place, strict=one.designed.kind == BEYOND)
+            for (left, right), allowed in zip(one.roots, promised, strict=True)
         ]
         if numerics is Numerics.RELAXED:  # promises only to be equal over the real numbers
             wrong = [
                 bad & np.isfinite(np.asarray(left, np.float64))
-                for bad, (left, _) in zip(wrong, roots, strict=True)
+                for bad, (left, _) in zip(wrong, one.roots, strict=True)
             ]
         bounds = [allowed.difference[..., place] for allowed in promised]
-        yield from _worst(one, roots, wrong, dtype, found=found, domain=domain, bounds=bounds)
+        yield from _worst(case, one, wrong, domain=FLOAT, bounds=bounds)
+
+
+def _places(case: _Case, numerics: Numerics) -> list[int]:
+    """Return the usual suspects at which a class promises something, by position."""
+    kinds = [one.designed.kind for one in case.usual]
+    if numerics is Numerics.FINITE:
+        return [place for place, is_finite in enumerate(case.is_finite) if is_finite]
+    if numerics >= Numerics.REFACTOR:
+        told = {*ORDINARY, *(() if numerics is Numerics.RELAXED else (BEYOND,))}
+        return [place for place, kind in enumerate(kinds) if kind in told]
+    return list(range(len(kinds)))
 
 
 def _same(left: Array, right: Array, either: bool) -> npt.NDArray[np.bool_]:
@@ -245,19 +285,19 @@ class _Promise:
 
 
 def _promised(
-    sides: Program, draws: Sequence[Designed], dtype: str, numerics: Numerics
+    sides: Program, suspects: Sequence[_Suspect], dtype: str, *, recombines: bool
 ) -> list[_Promise]:
-    """Compute the promise of a class for each root."""
+    """Compute the promise of a class, which may recombine numbers or not, for each root."""
     info = np.finfo(dtype)
     roundoff = float(info.eps) / 2
-    values = [one.values for one in draws]
+    values = [one.designed.values for one in suspects]
     bounded, vanished = bounded_results(
-        sides, values, dtype, roundoffs=(roundoff, 0.0), everywhere=numerics >= Numerics.REFACTOR
+        sides, values, dtype, roundoffs=(roundoff, 0.0), everywhere=recombines
     )
     promised = []
     for (left, right), (_, tiny) in zip(bounded, vanished, strict=True):
         error = left.error + tiny.error + roundoff * np.abs(left.value)
-        if numerics >= Numerics.REFACTOR:
+        if recombines:
             scale = np.max(np.abs(left.value), initial=1.0, where=np.isfinite(left.value))
             error = error + np.minimum(right.error, _DIGITS * roundoff * scale)
         difference = MOST * (error + float(info.smallest_subnormal))
@@ -308,10 +348,10 @@ def refutation_of(rule: Rule, shown: Breach) -> Refutation | None:
 
 
 def _worst(
-    one: Designed, roots: Sequence[tuple[Array, Array]], wrong: Sequence[Array], dtype: str,
-    found: Found, domain: FloatDomain, bounds: Sequence[Array] | None = None,
+    case: _Case, one: _Suspect, wrong: Sequence[Array], *, domain: FloatDomain,
+    bounds: Sequence[Array] | None = None,
 ) -> Iterator[Breach]:  # fmt: skip
-    for root, ((left, right), bad) in enumerate(zip(roots, wrong, strict=True)):
+    for root, ((left, right), bad) in enumerate(zip(one.roots, wrong, strict=True)):
         if not bad.any():
             continue
         wide, other = np.asarray(left, np.float64), np.asarray(right, np.float64)
@@ -319,9 +359,9 @@ def _worst(
         away = np.where(bad, np.where(np.isnan(away), np.inf, away), -1.0)
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(away)), away.shape))
         yield Breach(
-            found=found,
-            designed=one,
-            dtype=dtype,
+            found=case.found,
+            designed=one.designed,
+            dtype=case.dtype,
             root=root,
             index=index,
             left=left,

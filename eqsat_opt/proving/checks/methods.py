@@ -8,6 +8,7 @@ from functools import partial
 from eqsat_opt.ir.ops import OPS, with_trait
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.values.types import FLOATS
+from eqsat_opt.proving.numbers.angles import ANGULAR
 from eqsat_opt.proving.numbers.evaluation import (
     FieldNumbers,
     Numbers,
@@ -58,7 +59,8 @@ def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
         methods.append(rational)
     if operators & HOMOMORPHIC and not chosen and not operators & _EXTREMES:
         order = LOGARITHMIC_ORDER if operators & LOGARITHMIC else ORDER
-        methods.append(partial(TwoFieldNumbers, order=order))
+        angles = bool(operators & ANGULAR) and order == ORDER
+        methods.append(partial(TwoFieldNumbers, order=order, angles=angles))
     if operators & set(SHAPED) and rational not in methods:
         methods.append(rational)
     return methods

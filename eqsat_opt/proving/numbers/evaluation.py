@@ -15,6 +15,8 @@ import numpy.typing as npt
 from eqsat_opt.ir.ops import OPS, Array, AttrMap, Domain
 from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
 from eqsat_opt.ir.values.types import FLOATS, numpy_dtype
+from eqsat_opt.proving.numbers.angles import AngleDomain
+from eqsat_opt.proving.numbers.casts import casts_of
 from eqsat_opt.proving.numbers.draws import beside, drawn, generator, mingled
 from eqsat_opt.proving.numbers.rationals import RationalDomain
 from eqsat_opt.proving.numbers.twofield import ORDER, TwoFieldDomain
@@ -142,13 +144,14 @@ class TwoFieldNumbers:
 
     seed: int
     order: int = ORDER
+    angles: bool = False
     name = "two prime fields"
     dtype = "float64"
 
     @cached_property
     def domain(self) -> TwoFieldDomain:
-        """Both fields."""
-        return TwoFieldDomain(self.seed, self.order)
+        """Both fields; those of angles have an order of their own."""
+        return AngleDomain(self.seed) if self.angles else TwoFieldDomain(self.seed, self.order)
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
         """Draw independent residues."""
@@ -352,6 +355,7 @@ def _program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
     """Build a program in which a term that occurs several times is evaluated once."""
     steps: list[Step] = []
     places: dict[Any, int] = {}
+    casts = casts_of(rule, bindings) if dtype == "float64" else {}
 
     def add(term: Term) -> str | int:
         if isinstance(term, Var):
@@ -359,6 +363,10 @@ def _program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
         assert isinstance(term, Apply)
         operands = tuple(add(arg) for arg in term.args)
         op, attrs = concrete(term, bindings, dtype)
+        if id(term) in casts:
+            if (rounds := casts[id(term)]) is None:
+                return operands[0]
+            attrs["rounds"] = rounds  # tells exact numbers that it is another function
         key = op, operands, str(attrs)  # in this text 0 is not -0
         if key not in places:
             places[key] = len(steps)

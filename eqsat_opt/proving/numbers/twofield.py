@@ -27,7 +27,15 @@ from eqsat_opt.ir.ops.domains import FieldDomain
 from eqsat_opt.ir.ops.index.signatures import functions_of
 from eqsat_opt.proving.numbers.literals import exact_literal
 
-__all__ = ["HOMOMORPHIC", "LOGARITHMIC", "LOGARITHMIC_ORDER", "ORDER", "TwoFieldDomain"]
+__all__ = [
+    "HOMOMORPHIC",
+    "LOGARITHMIC",
+    "LOGARITHMIC_ORDER",
+    "ORDER",
+    "Integers",
+    "TwoFieldDomain",
+    "quotient",
+]
 
 ORDER = 1_073_735_879
 """The larger q, with which false identities are least likely to pass."""
@@ -82,19 +90,20 @@ class TwoFieldDomain:
 
     name = "two fields"
 
-    def __init__(self, seed: int = 0, order: int = ORDER) -> None:
+    def __init__(self, seed: int = 0, order: int = ORDER, cofactor: int = 2) -> None:
         """Choose the base of the exponential by the seed.
 
         Args:
             seed: seed of the base and of random functions.
             order: the prime q; :data:`LOGARITHMIC_ORDER` for terms with logarithms.
+            cofactor: the quotient of p - 1 and q.
         """
         self.seed = seed
         self.prime = order
-        self._p, self._q = FieldDomain(2 * order + 1, seed), FieldDomain(order, seed)
+        self._p, self._q = FieldDomain(cofactor * order + 1, seed), FieldDomain(order, seed)
         self._constants: dict[float, Array] = {}
-        drawn = int(np.random.default_rng(seed).integers(2, 2 * order))
-        self._base = np.asarray(pow(drawn, 2, self._p.prime), dtype=np.int64)
+        drawn = int(np.random.default_rng(seed).integers(2, cofactor * order))
+        self._base = np.asarray(pow(drawn, cofactor, self._p.prime), dtype=np.int64)
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Draw independent residues in both fields; modulo p they are squares or negated squares.
@@ -103,10 +112,14 @@ class TwoFieldDomain:
         for positive numbers only.
         """
         root = self._p.random(rng, shape)
-        square = self._p.mul(root, root)
+        square = self._positive(root)
         p = np.where(rng.random(shape) < 0.5, square, self._p.prime - square)
         q = self._q.random(rng, shape)
         return self._defined(p, q)
+
+    def _positive(self, root: Integers) -> Integers:
+        """Return a number of the group of order q."""
+        return np.asarray(self._p.mul(root, root))
 
     def _unpack(self, packed: Array) -> _Pair:
         """Unpack pairs of residues.
@@ -249,10 +262,13 @@ class TwoFieldDomain:
     def _magnitude(self, x: Array) -> Array:
         """Return the number or its negative, whichever is a square modulo p."""
         a = self._unpack(x)
-        positive = self._is_square(a.p)
+        positive = self._is_first(a.p)
         p = np.where(positive, a.p, (self._p.prime - a.p) % self._p.prime)
         q = np.where(positive, a.q, (self._q.prime - a.q) % self._q.prime)
         return self._pack(_Pair(p, q, a.no_p, a.no_q | a.no_p))
+
+    def _is_first(self, p: Integers) -> npt.NDArray[np.bool_]:
+        return self._is_square(p)
 
     def _odd(self, function: str, x: Array) -> Array:
         """Apply a random function with f(-x) = -f(x)."""
@@ -260,7 +276,11 @@ class TwoFieldDomain:
         negative = a.p > self._p.prime // 2
         value = self._p.apply(function, {}, np.where(negative, self._p.prime - a.p, a.p))
         p = np.where(negative, self._p.prime - value, value)
-        return self._pack(_Pair(p, np.zeros_like(p), a.no_p, np.ones_like(a.no_p)))
+        return self._modulo_p(p, a.no_p)
+
+    def _modulo_p(self, p: Integers, no_p: Any = False) -> Array:
+        """Return numbers that are not known modulo q."""
+        return self._pack(_Pair(p, np.zeros_like(p), np.asarray(no_p), np.asarray(True)))
 
     def _gelu(self, x: Array, approximate: str) -> Array:
         half, one = self.constant(0.5, x), self.constant(1, x)
@@ -274,8 +294,10 @@ class TwoFieldDomain:
 
     def _exp(self, x: Array) -> Array:
         a = self._unpack(x)
-        p = _powers(self._base, a.q, self._p.prime)
-        return self._pack(_Pair(p, np.zeros_like(p), a.no_q, np.ones_like(a.no_q)))
+        return self._modulo_p(self._raised(self._base, a.q), a.no_q)
+
+    def _raised(self, base: Integers, exponent: Integers) -> Integers:
+        return _powers(base, exponent, self._p.prime)
 
     def _is_square(self, p: Integers) -> npt.NDArray[np.bool_]:
         return np.asarray(_powers(p, np.asarray(self._q.prime), self._p.prime) == 1)
@@ -321,14 +343,15 @@ class TwoFieldDomain:
     def _residue(self, value: float, modulus: int) -> int:
         exact = exact_literal(value) if isinstance(value, float) else None
         if exact is None or not _is_smooth(exact.radicand):
-            return _quotient(Fraction(value), modulus)
+            return quotient(Fraction(value), modulus)
         # A transcendental number may be any residue; it is a square, because it is positive.
         root_of_pi = int(np.random.default_rng((self.seed, 314)).integers(2, self._q.prime))
         irrational = _root(exact.radicand, modulus) * pow(root_of_pi, exact.pi_halves, modulus)
-        return _quotient(exact.rational, modulus) * irrational % modulus
+        return quotient(exact.rational, modulus) * irrational % modulus
 
 
-def _quotient(number: Fraction, modulus: int) -> int:
+def quotient(number: Fraction, modulus: int) -> int:
+    """Return the residue of a rational number."""
     return number.numerator * pow(number.denominator, -1, modulus) % modulus
 
 

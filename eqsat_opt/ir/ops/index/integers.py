@@ -6,7 +6,7 @@ This module proves nothing: the callers decide which formulas hold for all sizes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -174,6 +174,12 @@ class AllOf:
     """A conjunction; without parts it is true."""
 
     parts: tuple[Formula, ...]
+    _hash: int = field(default=0, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        if not self._hash:
+            object.__setattr__(self, "_hash", hash(self.parts) or 1)
+        return self._hash
 
     def symbols(self) -> Iterator[Atom]:
         """Yield all symbols in the formula."""
@@ -189,6 +195,12 @@ class AnyOf:
     """A disjunction; without parts it is false."""
 
     parts: tuple[Formula, ...]
+    _hash: int = field(default=0, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        if not self._hash:
+            object.__setattr__(self, "_hash", hash(self.parts) or 1)
+        return self._hash
 
     def symbols(self) -> Iterator[Atom]:
         """Yield all symbols in the formula."""

@@ -87,7 +87,12 @@ class Poly:
         return Poly(tuple((m, -c) for m, c in self.terms))
 
     def __sub__(self, other: Poly | int) -> Poly:
-        return self + -poly(other)
+        if other == 0:
+            return self
+        total = dict(self.terms)
+        for monomial, coefficient in poly(other).terms:
+            total[monomial] = total.get(monomial, 0) - coefficient
+        return _from(total)
 
     def __rsub__(self, other: Poly | int) -> Poly:
         return poly(other) + -self

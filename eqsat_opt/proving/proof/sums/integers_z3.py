@@ -8,9 +8,10 @@ for the true products; a formula that does not may still hold.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from eqsat_opt.ir.ops.index.integers import (
@@ -64,6 +65,7 @@ class Context:
         assumptions: formulas that are assumed to hold.
         budget: budget of the proof.
         used: whether any answer may rest on an assumption.
+        settled: what was found to be as simple as it gets, with the assumptions of that time.
     """
 
     def __init__(self, assumptions: Iterable[Formula], budget: Budget) -> None:
@@ -82,6 +84,7 @@ class Context:
         self.assumptions = frozenset(self._ordered)
         self.budget = budget
         self.used = False
+        self.settled: set[Hashable] = set()
 
     @contextmanager
     def assuming(self, formulas: Sequence[Formula]) -> Iterator[None]:
@@ -311,6 +314,7 @@ def products_facts(monomials: Iterable[Monomial], digits: Iterable[Poly] = ()) -
     return facts
 
 
+@lru_cache(maxsize=1 << 14)  # scenarios of a rule ask for the same facts
 def _monotone(low: Poly, high: Poly, shared: Poly) -> Formula:
     difference = (high - low) * shared
     return any_of(

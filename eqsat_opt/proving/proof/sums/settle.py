@@ -238,6 +238,17 @@ def _without_implied(part: Summand, context: Context) -> Summand:
 
 
 def _settled(part: Summand, scope: Sequence[Atom], context: Context, same: Same) -> Normal:
+    # Every result is settled again until nothing changes, and so are all sums in it.
+    key = (context.assumptions, part, tuple(scope))
+    if key in context.settled:
+        return (part,)
+    result = _settled_anew(part, scope, context, same)
+    if result == (part,):
+        context.settled.add(key)
+    return result
+
+
+def _settled_anew(part: Summand, scope: Sequence[Atom], context: Context, same: Same) -> Normal:
     context.budget.step()
     record = context.budget.record
     while (simpler := _unpinned(part)) is not None:
