@@ -67,10 +67,10 @@ def of_placements() -> Iterator[Case]:
                     lambda v, a=along, t=moved, at=axis: a(v, t, at),
                     lambda v, a=along, t=moved, at=other: t(a(v, _same, at)),
                 )
-    for one, other in product(_ORDERS, _ORDERS):
-        turned = tuple(other[axis] for axis in one)  # of the other one first, it is one[other]
+    for first, second in product(_ORDERS, _ORDERS):
+        turned = tuple(second[axis] for axis in first)  # the right order is first[second]
         yield from _cases(
-            f"turns-{''.join(map(str, one))}-{''.join(map(str, other))}",
-            lambda v, p=one, q=other: _transposed(q)(_transposed(p)(v["x"])),
+            f"turns-{''.join(map(str, first))}-{''.join(map(str, second))}",
+            lambda v, p=first, q=second: _transposed(q)(_transposed(p)(v["x"])),
             lambda v, p=turned: _transposed(p)(v["x"]),
         )

@@ -11,15 +11,12 @@ from tests.gate.cases import Case, difference
 
 __all__ = ["of_roundings"]
 
-_HALF, _SHORT, _SINGLE, _DOUBLE, _WHOLE = "float16", "bfloat16", "float32", "float64", "int32"
+_Function = Callable[[Term], Term]
+_HALF, _SHORT, _SINGLE, _WHOLE = "float16", "bfloat16", "float32", "int32"
 _VALUES = np.asarray(
     [1e5, -1e5, 2049.0, 0.1, -0.1, 1e-9, 2.5, 3.5, -2.5, 1.75, -1.75, 0.5, 1e30, 7e4, 1e-30], "f4"
 )
 """Numbers that leave the narrow types, lie between two of their numbers, or between integers."""
-
-
-def _to(dtype: str) -> Callable[[Term], Term]:
-    return lambda x: ops.Cast(x, to=dtype)
 
 
 def _narrow(x: Term, dtype: str) -> Term:
@@ -27,7 +24,7 @@ def _narrow(x: Term, dtype: str) -> Term:
     return ops.Cast(ops.Cast(x, to=dtype), to=_SINGLE)
 
 
-_FUNCTIONS: Mapping[str, Callable[[Term], Term]] = {
+_FUNCTIONS: Mapping[str, _Function] = {
     "": lambda x: x,
     "-positive": ops.Relu,
     "-negated": ops.Neg,
@@ -41,7 +38,9 @@ _FUNCTIONS: Mapping[str, Callable[[Term], Term]] = {
     "-twice": lambda x: x + x,
     "-floor": ops.Floor,
 }
-_WHOLE_PARTS: Mapping[str, Callable[[Term], Term]] = {
+_ROUNDS_ALIKE = frozenset({"", "-positive", "-negated", "-magnitude", "-greatest", "-doubled"})
+"""Functions that a rounding may precede or follow, as far as numbers stay in the range."""
+_WHOLE_PARTS: Mapping[str, _Function] = {
     "floor": ops.Floor,
     "ceiling": ops.Ceil,
     "nearest": ops.Round,
@@ -63,54 +62,50 @@ def _wholly(x: Term) -> Term:
     return ops.Cast(ops.Cast(x, to=_WHOLE), to=_SINGLE)
 
 
-def _pairs() -> Iterator[tuple[str, Callable[[Term], Term], Callable[[Term], Term]]]:
+def _after(outer: _Function, inner: _Function) -> _Function:
+    return lambda x: outer(inner(x))
+
+
+def _narrowed(dtype: str) -> _Function:
+    return lambda x: _narrow(x, dtype)
+
+
+def _pairs() -> Iterator[tuple[str, _Function, _Function]]:
     for dtype in (_HALF, _SHORT):
+        narrow = _narrowed(dtype)
         for name, function in _FUNCTIONS.items():
-            yield (
-                f"{dtype}{name}-left-out",
-                lambda x, d=dtype, f=function: f(_narrow(x, d)),
-                function,
-            )
+            rounded = _after(function, narrow)
+            yield f"{dtype}{name}-left-out", rounded, function
             if name:  # a rule with a variable for its left side is none
-                yield (
-                    f"{dtype}{name}-added",
-                    function,
-                    lambda x, d=dtype, f=function: f(_narrow(x, d)),
-                )
-            if name not in ("", "-positive", "-negated", "-magnitude", "-greatest", "-doubled"):
-                yield (
-                    f"{dtype}{name}-too-early",
-                    lambda x, d=dtype, f=function: _narrow(f(x), d),
-                    lambda x, d=dtype, f=function: f(_narrow(x, d)),
-                )
+                yield f"{dtype}{name}-added", function, rounded
+            if name not in _ROUNDS_ALIKE:
+                yield f"{dtype}{name}-too-early", _after(narrow, function), rounded
+    half, short = _narrowed(_HALF), _narrowed(_SHORT)
     for name, function in _FUNCTIONS.items():
-        yield (
-            f"other-type{name}",
-            lambda x, f=function: f(_narrow(x, _HALF)),
-            lambda x, f=function: f(_narrow(x, _SHORT)),
-        )
-        yield (
-            f"both-types{name}",
-            lambda x, f=function: f(_narrow(_narrow(x, _HALF), _SHORT)),
-            lambda x, f=function: f(_narrow(x, _SHORT)),
-        )
+        yield f"other-type{name}", _after(function, half), _after(function, short)
+        both = _after(function, _after(short, half))
+        yield f"both-types{name}", both, _after(function, short)
     for name, function in _WHOLE_PARTS.items():
         yield f"whole-part-{name}", _wholly, function
         if name != "itself":
             yield f"made-whole-{name}", function, _wholly
 
 
+def _case(name: str, left: _Function, right: _Function, numerics: Numerics) -> Case:
+    rule = declared(
+        f"rounding/{name}-{numerics.name.lower()}",
+        "A rounding that is not there, or another one.",
+        {"x": "Tensor"},
+        lambda v: (left(v["x"]), right(v["x"]), v["x"].dtype == _SINGLE),
+        numerics=numerics,
+    )
+    return Case(rule, {"x": _VALUES})
+
+
 def of_roundings() -> Iterator[Case]:
     """Mistakes with casts, where numbers of single precision show them."""
     for name, left, right in _pairs():
         for numerics in (Numerics.BITEXACT, Numerics.REASSOCIATE):
-            rule = declared(
-                f"rounding/{name}-{numerics.name.lower()}",
-                "A rounding that is not there, or another one.",
-                {"x": "Tensor"},
-                lambda v, f=left, g=right: (f(v["x"]), g(v["x"]), v["x"].dtype == _SINGLE),
-                numerics=numerics,
-            )
-            finite = Case(rule, {"x": _VALUES})
-            if difference(finite) is not None:
-                yield finite
+            case = _case(name, left, right, numerics)
+            if difference(case) is not None:
+                yield case

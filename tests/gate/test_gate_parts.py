@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -52,6 +53,8 @@ from eqsat_opt.proving.gate import certify_exact
 from eqsat_opt.proving.instances import left_side
 from eqsat_opt.proving.instances.models_z3 import models
 from eqsat_opt.proving.instances.search import empty_instances, find_instances, shrunk_instances
+from eqsat_opt.proving.numbers.angles import AngleDomain
+from eqsat_opt.proving.numbers.casts import casts_of
 from eqsat_opt.proving.numbers.designed import designed_values
 from eqsat_opt.proving.numbers.draws import beside, drawn, generator
 from eqsat_opt.proving.numbers.evaluation import (
@@ -87,7 +90,7 @@ from eqsat_opt.rules import (
     rule,
 )
 from eqsat_opt.rules.bindings import Bindings, Undefined, bind_attr, holds, size
-from eqsat_opt.rules.term import distinct, expr, far, is_float
+from eqsat_opt.rules.term import Term, distinct, expr, far, is_float
 
 _FLOAT = TensorType("float32", (2, 3))
 
@@ -364,6 +367,72 @@ def test_two_fields_hold_the_laws_of_exponentials_and_roots() -> None:
     half = domain.div(domain.constant(1, x), domain.constant(2, x))
     assert domain.same(domain.constant(0.5, x), half).all()
     assert not domain.same(x, y).any()
+
+
+def test_angles_hold_the_addition_theorems() -> None:
+    domain = AngleDomain(seed=3)
+    rng = np.random.default_rng(0)
+    x, y = domain.random(rng, (40,)), domain.random(rng, (40,))
+
+    def sine(of: Any) -> Any:
+        return domain.apply("Sin", {}, of)
+
+    def cosine(of: Any) -> Any:
+        return domain.apply("Cos", {}, of)
+
+    crossed = domain.mul(sine(x), cosine(y)), domain.mul(cosine(x), sine(y))
+    assert domain.same(sine(domain.add(x, y)), domain.add(*crossed)).all()
+    assert not domain.same(sine(domain.add(x, y)), domain.sub(*crossed)).any()
+    squares = [domain.mul(of(x), of(x)) for of in (sine, cosine)]
+    assert domain.same(domain.add(*squares), domain.constant(1, x)).all()
+    opposite = domain.sub(domain.sub(x, x), x)
+    assert not domain.same(sine(opposite), sine(x)).any()
+    assert domain.same(cosine(opposite), cosine(x)).all()
+    assert not domain.same(domain.apply("Exp", {}, x), domain.add(sine(x), cosine(x))).any()
+    inner = sine(x)  # known modulo p only, where sines are odd and nothing else
+    turned = domain.sub(domain.sub(x, x), inner)
+    assert domain.same(sine(turned), domain.sub(domain.sub(x, x), sine(inner))).all()
+    assert domain.same(*(domain.apply("Abs", {}, of) for of in (inner, turned))).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "through", "does"),
+    [
+        ("float16", ("float32", "float16"), [None, None]),
+        ("float16", ("bfloat16", "float32"), ["bfloat16", None]),
+        ("bfloat16", ("float16",), ["float16"]),
+        ("float32", ("float16", "float64", "float16"), ["float16", None, None]),
+        ("float64", ("float32", "float16"), ["float32", "float16"]),
+        ("int32", ("float32", "float64"), ["float32", None]),
+        ("int8", ("float16", "float32"), [None]),
+        ("float32", ("int32", "float32"), ["float32"]),
+    ],
+)
+def test_casts_that_do_nothing_and_casts_that_round(
+    dtype: str, through: Sequence[str], does: Sequence[str | None]
+) -> None:
+    @rule("right/cast", numerics=Numerics.RELAXED)
+    def one(x: Tensor) -> Sides:
+        """Casts one after the other."""
+        cast: Term = x
+        for to in through:
+            cast = ops.Cast(cast, to=to)
+        return ops.Transpose(cast, perm=(0,)), ops.Transpose(cast, perm=(0,))
+
+    found = casts_of(one, Bindings({"x": TensorType(dtype, (3,))}))
+    assert [*found.values()] == does
+
+
+def test_roundings_to_different_types_differ() -> None:
+    @rule("wrong/other-rounding", numerics=Numerics.RELAXED)
+    def one(x: Tensor) -> Sides:
+        """Two narrow types."""
+        narrow = [ops.Cast(x, to=to) for to in ("float16", "bfloat16")]
+        return ops.Cast(narrow[0], to="float32"), ops.Cast(narrow[1], to="float32")
+
+    both = program(one, Bindings({"x": TensorType("float32", (3,))}), "float64")
+    assert [step.attrs["rounds"] for step in both.steps] == ["float16", "bfloat16"]
+    assert {step.attrs["to"] for step in both.steps} == {"float64"}
 
 
 def test_degrees_are_those_of_polynomials() -> None:

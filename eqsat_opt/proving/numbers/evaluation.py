@@ -366,7 +366,7 @@ def _program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
         if id(term) in casts:
             if (rounds := casts[id(term)]) is None:
                 return operands[0]
-            attrs["rounds"] = rounds  # tells exact numbers that it is another function
+            attrs = {**attrs, "rounds": rounds}  # tells exact numbers that functions differ
         key = op, operands, str(attrs)  # in this text 0 is not -0
         if key not in places:
             places[key] = len(steps)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from eqsat_opt.rules import Numerics, Term, declared, is_float, ops
+from eqsat_opt.rules import Numerics, Rule, Term, declared, is_float, ops
 
 _B, _R, _N = Numerics.BITEXACT, Numerics.REASSOCIATE, Numerics.FINITE
 _F, _X = Numerics.REFACTOR, Numerics.RELAXED
@@ -117,20 +117,28 @@ _OF_TWO: Mapping[str, tuple[Numerics, Callable[[Term, Term], tuple[Term, Term]]]
     "choice-of-same": (_N, lambda x, y: (_where(ops.Less(x, y), x, x), x + _times(y, 0.0))),
 }  # fmt: skip
 
-ONES = [
-    declared(
-        f"identities/{name}", f"An identity: {name.replace('-', ' ')}.", {"x": "Tensor"},
-        lambda v, sides=sides: (*sides(v["x"]), is_float(v["x"])), numerics=numerics,
-    )
-    for name, (numerics, sides) in _OF_ONE.items()
-]  # fmt: skip
-TWOS = [
-    declared(
-        f"identities/{name}", f"An identity: {name.replace('-', ' ')}.",
-        {"x": "Tensor", "y": "Tensor"},
-        lambda v, sides=sides: (
-            *sides(v["x"], v["y"]), is_float(v["x"]), v["x"].shape == v["y"].shape),
+
+def _of_one(name: str, numerics: Numerics, sides: Callable[[Term], tuple[Term, Term]]) -> Rule:
+    return declared(
+        f"identities/{name}",
+        f"An identity: {name.replace('-', ' ')}.",
+        {"x": "Tensor"},
+        lambda v: (*sides(v["x"]), is_float(v["x"])),
         numerics=numerics,
     )
-    for name, (numerics, sides) in _OF_TWO.items()
-]  # fmt: skip
+
+
+def _of_two(
+    name: str, numerics: Numerics, sides: Callable[[Term, Term], tuple[Term, Term]]
+) -> Rule:
+    return declared(
+        f"identities/{name}",
+        f"An identity: {name.replace('-', ' ')}.",
+        {"x": "Tensor", "y": "Tensor"},
+        lambda v: (*sides(v["x"], v["y"]), is_float(v["x"]), v["x"].shape == v["y"].shape),
+        numerics=numerics,
+    )
+
+
+ONES = [_of_one(name, *told) for name, told in _OF_ONE.items()]
+TWOS = [_of_two(name, *told) for name, told in _OF_TWO.items()]

@@ -65,7 +65,7 @@ class Context:
         assumptions: formulas that are assumed to hold.
         budget: budget of the proof.
         used: whether any answer may rest on an assumption.
-        settled: what was found to be as simple as it gets, with the assumptions of that time.
+        settled: summands that cannot be simplified further, each with its assumptions and scope.
     """
 
     def __init__(self, assumptions: Iterable[Formula], budget: Budget) -> None:
