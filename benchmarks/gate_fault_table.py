@@ -274,7 +274,7 @@ _LEVEL_1: dict[str, _Edits] = {
          "np.tile(np.asarray(roundoffs, np.float64), len(draws))"),
     ),
     "checks.classes": (
-        ("suspects.append((one, roots))", "pass"),
+        ("found.append(_Suspect(one, roots))", "pass"),
         ("far = np.abs(left - right) > self.difference[..., draw]",
          "far = np.abs(left - right) < -1.0"),
         ("is Numerics.BITEXACT and case.computes_alike", "is Numerics.BITEXACT"),
@@ -436,9 +436,17 @@ _LEVEL_1: dict[str, _Edits] = {
     "typing.templates": (
         ("values = [0 if i == place", "values = [1 if i == place"),
     ),
+    "numbers.angles": (
+        ("field.sub(p, inverse)", "field.add(p, inverse)"),
+        ("neither = ~self._is_square(opposite)", "neither = self._is_square(opposite)"),
+    ),
+    "numbers.casts": (
+        ("found[id(term)] = None", "pass"),
+        ("found[id(term)] = to", "pass"),
+        ("            return to\n", "            return operands[0]\n"),
+    ),
     "numbers.twofield": (
-        ("p = _powers(self._base, a.q, self._p.prime)",
-         "p = _powers(self._base, a.p, self._p.prime)"),
+        ("self._raised(self._base, a.q)", "self._raised(self._base, a.p)"),
         ("no_p = x.no_p | e.no_q | ~(whole | square)", "no_p = x.no_p | e.no_q"),
         ("nothing = (y.p == 0) & ~y.no_p", "nothing = np.zeros_like(y.no_p)"),
         ("return np.asarray(equal_p & (", "return np.asarray(equal_p | ("),
