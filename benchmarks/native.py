@@ -296,7 +296,8 @@ def problem(arguments: argparse.Namespace) -> None:
 _PROGRAM = """
 import sys
 import numpy as np
-from tests.conformance import test_native, test_native_groups, test_native_rows
+from tests.conformance import test_native, test_native_groups, test_native_recurrences
+from tests.conformance import test_native_rows, test_native_sequences
 target, cases, rng = sys.argv[1], int(sys.argv[2]), np.random.default_rng(7)
 def report(what, errors):
     print(f"{len(errors)} {what}, no finding; largest error {max(errors):.1e}")
@@ -310,6 +311,12 @@ drawn = [test_native_rows.draw_normalization(rng) for _ in range(cases)]
 report("normalizations", [test_native_rows.normalization_error(one, target, rng) for one in drawn])
 drawn = [test_native_rows.draw_product(rng) for _ in range(cases)]
 report("products", [test_native_rows.product_error(one, target, rng) for one in drawn])
+drawn = [test_native_recurrences.draw_recurrence(rng) for _ in range(cases)]
+errors = [test_native_recurrences.recurrence_error(one, target, rng) for one in drawn]
+report("recurrent layers", errors)
+drawn = [test_native_sequences.draw_sequence(rng) for _ in range(cases)]
+errors = [test_native_sequences.sequence_error(one, target, rng) for one in drawn]
+report("convolutions of sequences", errors)
 """
 
 _TESTS = ["tests/conformance/test_generated.py", "tests/property/test_random_regions.py"]

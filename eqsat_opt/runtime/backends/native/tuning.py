@@ -26,8 +26,10 @@ from eqsat_opt.runtime.backends.native.groups import grouped_convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
 from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
+from eqsat_opt.runtime.backends.native.recurrences import recurrences
 from eqsat_opt.runtime.backends.native.region_library import with_regions
 from eqsat_opt.runtime.backends.native.regions import region_sites
+from eqsat_opt.runtime.backends.native.sequences import sequence_convolutions
 from eqsat_opt.runtime.backends.native.sites import Site, SiteWay, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
@@ -159,11 +161,12 @@ def sites(model: onnx.ModelProto, options: OrtOptions) -> tuple[Site, ...]:
     """
     block = nchwc_block()
     planes = (*convolutions(model, block), *grouped_convolutions(model, block))
+    rows = (*sequence_convolutions(model), *normalizations(model), *recurrences(model))
     factors = tuple(products(model))
     whole = tuple(attentions(model, factors))
     inside = {name for site in whole for name in site.nodes}
     alone = (one for one in factors if inside.isdisjoint(one.nodes))
-    own = (*planes, *normalizations(model), *whole, *alone)
+    own = (*planes, *rows, *whole, *alone)
     taken = {name for site in own for name in site.nodes}
     regions = (one for one in region_sites(model, options) if taken.isdisjoint(one.nodes))
     return (*own, *regions)

@@ -7,6 +7,8 @@
 #include "convolution.h"
 #include "normalization.h"
 #include "product.h"
+#include "recurrence.h"
+#include "sequence.h"
 
 namespace eqsat {
 
@@ -39,7 +41,7 @@ struct Memory {
 };
 
 // Memory of the calling thread, kept between runs; null if there is none.
-enum class Scratch { kShared, kOwn };
+enum class Scratch { kShared, kOwn, kTask };
 float* scratch(Scratch which, size_t n);
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -55,6 +57,12 @@ struct Kernels {
   bool (*multiply)(const Product&, const Factors&, const Parallel&);  // false: out of memory
   bool (*supports_grouped)(const GroupedConvolution&);
   void (*run_grouped)(const GroupedConvolution&, const Sample&, Plane out, const Parallel&);
+  int64_t (*recurrence_floats)(const Recurrence&);  // of one direction, packed
+  void (*pack_recurrence)(const Recurrence&, const RecurrentWeights&, float* packed);
+  bool (*recur)(const Recurrence&, const Sequences* directions, int64_t count,
+                const Parallel&);  // false: out of memory
+  bool (*convolve_sequence)(const SequenceConvolution&, const SequenceData&,
+                            const Parallel&);  // false: out of memory
 };
 
 #if defined(__x86_64__)

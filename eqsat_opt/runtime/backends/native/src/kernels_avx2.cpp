@@ -22,11 +22,14 @@ namespace eqsat {
 #include "normalize.h"
 #include "multiply.h"
 #include "strassen.h"
+#include "recur.h"
+#include "convolve_sequence.h"
 
 #pragma GCC pop_options
 
 const Kernels kAvx2{"avx2", avx2::supports, avx2::transform, avx2::run, avx2::normalize, avx2::packed_floats,
                       avx2::pack_weights, avx2::multiply_rows,
-                      avx2::supports_grouped, avx2::run_grouped};
+                      avx2::supports_grouped, avx2::run_grouped, avx2::recurrence_floats,
+                      avx2::pack_recurrence, avx2::recur, avx2::convolve_sequence};
 }  // namespace eqsat
 #endif

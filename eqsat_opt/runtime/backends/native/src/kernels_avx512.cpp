@@ -20,11 +20,14 @@ namespace eqsat {
 #include "normalize.h"
 #include "multiply.h"
 #include "strassen.h"
+#include "recur.h"
+#include "convolve_sequence.h"
 
 #pragma GCC pop_options
 
 const Kernels kAvx512{"avx512", avx512::supports, avx512::transform, avx512::run, avx512::normalize, avx512::packed_floats,
                       avx512::pack_weights, avx512::multiply_rows,
-                      avx512::supports_grouped, avx512::run_grouped};
+                      avx512::supports_grouped, avx512::run_grouped, avx512::recurrence_floats,
+                      avx512::pack_recurrence, avx512::recur, avx512::convolve_sequence};
 }  // namespace eqsat
 #endif

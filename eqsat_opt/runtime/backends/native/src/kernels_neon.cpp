@@ -17,9 +17,12 @@ namespace eqsat {
 #include "normalize.h"
 #include "multiply.h"
 #include "strassen.h"
+#include "recur.h"
+#include "convolve_sequence.h"
 
 const Kernels kNeon{"neon", neon::supports, neon::transform, neon::run, neon::normalize, neon::packed_floats,
                       neon::pack_weights, neon::multiply_rows,
-                      neon::supports_grouped, neon::run_grouped};
+                      neon::supports_grouped, neon::run_grouped, neon::recurrence_floats,
+                      neon::pack_recurrence, neon::recur, neon::convolve_sequence};
 }  // namespace eqsat
 #endif

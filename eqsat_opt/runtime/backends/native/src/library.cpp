@@ -132,7 +132,7 @@ float* allocate_floats(size_t n) {
 void free_floats(float* memory) { std::free(memory); }
 
 float* scratch(Scratch which, size_t n) {
-  static thread_local Memory memory[2];
+  static thread_local Memory memory[3];
   return memory[static_cast<int>(which)].get(n);
 }
 
@@ -153,7 +153,8 @@ EQSAT_EXPORT eqsat::Status* RegisterCustomOps(eqsat::SessionOptions* options,
   eqsat::Domain* domain = nullptr;  // lives as long as the process, as sessions may use it
   if (eqsat::Status* failed = api.new_domain("eqsat_opt", &domain)) return failed;
   for (const eqsat::CustomOp* op : {&eqsat::winograd_convolution(), &eqsat::normalization_operator(),
-                                    &eqsat::product_operator(), &eqsat::grouped_convolution()}) {
+                                    &eqsat::product_operator(), &eqsat::grouped_convolution(),
+                                    &eqsat::recurrence_operator(), &eqsat::sequence_convolution()}) {
     if (eqsat::Status* failed = api.add_operator(domain, op)) return failed;
   }
   return api.add_domain(options, domain);

@@ -25,6 +25,7 @@ constexpr uint32_t kApiVersion = 17;
 constexpr uint32_t kLendingVersion = 24;  // since then shapes are lent
 constexpr int kInvalidArgument = 2;
 constexpr int kFloat = 1;
+constexpr int kInt32 = 6;
 constexpr int kRequired = 0;
 constexpr int kOptional = 1;
 

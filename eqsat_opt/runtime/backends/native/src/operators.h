@@ -15,14 +15,19 @@ const Kernels* kernels();  // null on processors without any
 const CustomOp& normalization_operator();
 const CustomOp& product_operator();
 const CustomOp& grouped_convolution();
+const CustomOp& recurrence_operator();
+const CustomOp& sequence_convolution();
 
-// On tensors of float32, of which some inputs and outputs may be missing at the end.
+// On tensors of float32, but for the input `integers` of int32; those beyond the required ones may be
+// missing.
 struct Operator : CustomOp {
   using Create = Status* (*)(const CustomOp*, const void* api, const KernelInfo*, void** kernel);
   using Compute = Status* (*)(void* kernel, KernelContext*);
 
   const char* title;
   size_t inputs, required, outputs;
+  size_t required_outputs = 1;
+  size_t integers = SIZE_MAX;
 
   Operator(const char* title, size_t inputs, size_t required, size_t outputs, Create create,
            Compute compute, void (*destroy)(void*))
@@ -30,14 +35,16 @@ struct Operator : CustomOp {
     version = kApiVersion;
     name = [](const CustomOp* op) { return of(op).title; };
     provider = [](const CustomOp*) -> const char* { return nullptr; };  // the CPU's
-    input_type = [](const CustomOp*, size_t) { return kFloat; };
+    input_type = [](const CustomOp* op, size_t i) { return i == of(op).integers ? kInt32 : kFloat; };
     input_type_count = [](const CustomOp* op) { return of(op).inputs; };
     output_type = [](const CustomOp*, size_t) { return kFloat; };
     output_type_count = [](const CustomOp* op) { return of(op).outputs; };
     input_kind = [](const CustomOp* op, size_t i) {
       return i < of(op).required ? kRequired : kOptional;
     };
-    output_kind = [](const CustomOp*, size_t i) { return i ? kOptional : kRequired; };
+    output_kind = [](const CustomOp* op, size_t i) {
+      return i < of(op).required_outputs ? kRequired : kOptional;
+    };
     input_memory = [](const CustomOp*, size_t) { return 0; };
     start_version = [](const CustomOp*) { return 1; };
     end_version = [](const CustomOp*) { return 1; };

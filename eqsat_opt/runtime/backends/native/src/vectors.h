@@ -36,7 +36,7 @@ EQSAT_INLINE void store(float* to, const Vec<B>& v) {
 }
 template <int B>
 EQSAT_INLINE Vec<B> all(float x) {
-  return Vec<B>{} + x;
+  return x - Vec<B>{};  // x + 0 would be another number where x is -0, and so be an addition
 }
 
 // Of the first n lanes; the others are `rest`.
@@ -64,9 +64,9 @@ EQSAT_INLINE Vec<B> at_most(Vec<B> x, float high) {
   return v < x ? v : x;
 }
 
-// exp for x in [-87, 0]: 2^k times a polynomial on [-ln 2 / 2, ln 2 / 2]; relative error 2e-7.
+// exp for x in [-87, 87]: 2^k times a polynomial on [-ln 2 / 2, ln 2 / 2]; relative error 2e-7.
 template <int B>
-EQSAT_INLINE Vec<B> exp_of_negative(Vec<B> x) {
+EQSAT_INLINE Vec<B> exp_of(Vec<B> x) {
   typedef int32_t Int __attribute__((vector_size(B * sizeof(int32_t))));
   const Vec<B> shifter = all<B>(12582912.0f);  // 1.5 * 2^23: the sum is rounded to an integer
   const Vec<B> shifted = x * 1.44269504f + shifter;
@@ -89,10 +89,22 @@ EQSAT_INLINE Vec<B> exp_of_negative(Vec<B> x) {
 
 template <int B>
 EQSAT_INLINE Vec<B> sigmoid(Vec<B> x) {
+  return 1.0f / (1.0f + exp_of<B>(at_least<B>(at_most<B>(-x, 87.0f), -87.0f)));
+}
+
+// A polynomial of x^2 near 0 (Cephes, tanhf), 1 - 2 e / (1 + e) with e = exp(-2 |x|) elsewhere.
+template <int B>
+EQSAT_INLINE Vec<B> hyperbolic_tangent(Vec<B> x) {
+  const Vec<B> z = x * x;
+  Vec<B> p = z * -5.70498872745e-3f + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  const Vec<B> near = p * z * x + x;
   const Vec<B> size = x < 0.0f ? x : -x;  // NaN stays
-  const Vec<B> e = exp_of_negative<B>(at_least<B>(size, -87.0f));
-  const Vec<B> low = e / (1.0f + e);
-  return x < 0.0f ? low : x >= 0.0f ? 1.0f - low : x;
+  const Vec<B> e = exp_of<B>(at_least<B>(size + size, -87.0f));
+  const Vec<B> far = 1.0f - 2.0f * e / (1.0f + e);
+  return size > -0.625f ? near : x < 0.0f ? -far : far;
 }
 
 template <int B>

@@ -1,0 +1,175 @@
+"""Layers of trained models by our kernels, relative to onnxruntime's, each alone in a session.
+
+    python -m benchmarks.native_layers recurrences [--rounds 9]   # LSTM and GRU
+    python -m benchmarks.native_layers sequences [--rounds 9]     # convolutions of sequences
+
+Least times of whole sessions that take turns; A/A is the ratio of two sessions of onnxruntime's
+kernel. Weights lie in the caches, as far as they fit, which they may not do inside a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from rich.console import Console
+
+from benchmarks.rows import Rows, geometric_mean
+from eqsat_opt.runtime.backends.native.library import library_path
+from eqsat_opt.runtime.backends.native.recurrences import recurrences as recurrent_layers
+from eqsat_opt.runtime.backends.native.sequences import sequence_convolutions
+from eqsat_opt.runtime.backends.native.sites import Site, with_names, with_ways
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.source import Feeds
+
+RECURRENT = [
+    ("silero-vad, sequence", "LSTM", "forward", (16, 1, 128, 128)),
+    ("silero-vad, one window", "LSTM", "forward", (1, 1, 128, 128)),
+    ("silero-vad, version 4", "LSTM", "forward", (3, 1, 64, 64)),
+    ("ddddocr", "LSTM", "bidirectional", (20, 1, 512, 512)),
+    ("nakdimon", "LSTM", "bidirectional", (80, 1, 400, 400)),
+    ("PP-OCRv2 recogniser", "LSTM", "bidirectional", (80, 1, 64, 64)),
+    ("hey_mycroft", "LSTM", "bidirectional", (28, 1, 96, 64)),
+    ("brainmaze", "LSTM", "bidirectional", (24, 2, 200, 100)),
+    ("piper tashkeel", "GRU", "bidirectional", (40, 1, 56, 112)),
+    ("romanizer", "GRU", "bidirectional", (16, 1, 256, 128)),
+    ("romanizer, 8 names", "GRU", "bidirectional", (16, 8, 256, 128)),
+]
+"""Layers of trained models: steps, samples, features and hidden units."""
+
+SEQUENCES = [
+    ("silero-vad, transform", 16, 832, (258, 1, 256), 128, 1),
+    ("silero-vad, first", 16, 4, (128, 129, 3), 1, 1),
+    ("silero-vad, second", 16, 4, (64, 128, 3), 2, 1),
+    ("silero-vad, third", 16, 2, (64, 64, 3), 2, 1),
+    ("silero-vad, last", 16, 1, (128, 64, 3), 1, 1),
+    ("vocoder", 1, 1500, (128, 128, 3), 1, 1),
+    ("vocoder, dilated", 1, 1500, (128, 128, 3), 1, 4),
+    ("whisper, first", 1, 1000, (384, 80, 3), 1, 1),
+]
+"""Convolutions of trained models: samples, length, weights, stride and dilation."""
+
+
+def _recurrent(op: str, direction: str, size: tuple[int, int, int, int]) -> onnx.ModelProto:
+    steps, samples, features, hidden = size
+    rng = np.random.default_rng(0)
+    n, rows = 2 if direction == "bidirectional" else 1, hidden * (4 if op == "LSTM" else 3)
+    constants = {
+        "w": rng.standard_normal((n, rows, features)) / np.sqrt(features),
+        "r": rng.standard_normal((n, rows, hidden)) / np.sqrt(hidden),
+        "b": rng.standard_normal((n, 2 * rows)),
+    }
+    attrs: dict[str, Any] = {"linear_before_reset": 1} if op == "GRU" else {}
+    node = helper.make_node(
+        op, ["x", *constants], ["y"], hidden_size=hidden, direction=direction, **attrs
+    )
+    float32 = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [node],
+        "recurrence",
+        [helper.make_tensor_value_info("x", float32, [steps, samples, features])],
+        [helper.make_tensor_value_info("y", float32, [steps, n, samples, hidden])],
+        [numpy_helper.from_array(v.astype(np.float32), k) for k, v in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _times_us(model: onnx.ModelProto, site: Site, feeds: Feeds, rounds: int) -> list[float]:
+    """Least times of a model, of the model again, and of the model with its site replaced."""
+    as_is = OrtOptions(1, "disabled", custom_ops=(library_path(),))
+    made = with_ways(model, [(site, site.ways[0])])
+    calls = [OrtSession(one, as_is).bind(feeds) for one in (model, model, made)]
+    times = [float("inf")] * len(calls)
+    for _ in range(rounds):
+        for i, call in enumerate(calls):
+            for _ in range(20):
+                start = time.perf_counter()
+                call()
+                times[i] = min(times[i], time.perf_counter() - start)
+    return [1e6 * one for one in times]
+
+
+def _against(layers: Sequence[tuple[str, str, onnx.ModelProto, Site, float]], rounds: int) -> None:
+    """Print the table of layers: names, sizes, models with their site, and FLOPs."""
+    rows = Rows("layer", "sizes", "onnxruntime, µs", "A/A", "ours", "GF/s")
+    ratios = []
+    for name, sizes, model, site, flops in layers:
+        (x,) = model.graph.input
+        shape = [one.dim_value for one in x.type.tensor_type.shape.dim]
+        data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        own, again, ours = _times_us(model, site, {x.name: data}, rounds)
+        ratios.append(ours / own)
+        figures = (
+            f"{own:.0f}",
+            f"{again / own:.2f}",
+            f"{ours / own:.2f}",
+            f"{flops / ours / 1e3:.0f}",
+        )
+        rows.add(name, sizes, *figures)
+    rows.show()
+    Console().print(f"geometric mean: {geometric_mean(ratios):.3f}")
+
+
+def recurrences(arguments: argparse.Namespace) -> None:
+    """Each recurrent layer by our kernel, relative to onnxruntime's."""
+    layers = []
+    for name, op, direction, size in RECURRENT:
+        model = with_names(_recurrent(op, direction, size))
+        steps, samples, features, hidden = size
+        n, gates = 2 if direction == "bidirectional" else 1, 4 if op == "LSTM" else 3
+        flops = 2 * n * steps * samples * gates * hidden * (features + hidden)
+        (site,) = recurrent_layers(model)
+        sizes = f"{steps} steps × {samples}, {features} → {hidden}"
+        layers.append((f"{name}: {op}, {direction}", sizes, model, site, flops))
+    _against(layers, arguments.rounds)
+
+
+def _sequence(samples: int, length: int, w: tuple[int, int, int], step: int, gap: int) -> Any:
+    """A convolution [samples, channels, length] by w, padded to keep the length at stride 1."""
+    pads = [(w[2] - 1) * gap // 2 if w[1] > 1 else 0] * 2
+    weights = np.random.default_rng(0).standard_normal(w) / np.sqrt(w[1] * w[2])
+    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[step], dilations=[gap], pads=pads)
+    float32 = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [node],
+        "sequence",
+        [helper.make_tensor_value_info("x", float32, [samples, w[1], length])],
+        [helper.make_tensor_value_info("y", float32, None)],
+        [numpy_helper.from_array(weights.astype(np.float32), "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def sequences(arguments: argparse.Namespace) -> None:
+    """Each convolution of sequences by our kernel, relative to onnxruntime's."""
+    layers = []
+    for name, samples, length, w, step, gap in SEQUENCES:
+        model = with_names(_sequence(samples, length, w, step, gap))
+        span, padded = (w[2] - 1) * gap + 1, w[1] > 1
+        room = length - span + ((w[2] - 1) * gap // 2 * 2 if padded else 0)
+        flops = 2 * samples * (room // step + 1) * w[0] * w[1] * w[2]
+        (site,) = sequence_convolutions(model)
+        sizes = f"{samples} × {length}, {w[1]} → {w[0]}, {w[2]} taps, stride {step}, dilation {gap}"
+        layers.append((name, sizes, model, site, flops))
+    _against(layers, arguments.rounds)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for call in (recurrences, sequences):
+        one = commands.add_parser(call.__name__, help=call.__doc__)
+        one.add_argument("--rounds", type=int, default=9)
+        one.set_defaults(call=call)
+    arguments = parser.parse_args()
+    arguments.call(arguments)
+
+
+if __name__ == "__main__":
+    main()
