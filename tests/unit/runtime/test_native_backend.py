@@ -26,6 +26,7 @@ from eqsat_opt.pipeline.options import Options
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.runtime.backends.native import backend as native
 from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.ort.measuring import measure_kernel
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.select.proposal import SearchOptions, propose, repropose
@@ -69,9 +70,41 @@ def test_what_is_offered() -> None:
     assert len(names(relu)) == 4
 
 
+def sequence(group: int = 1) -> Kernel:
+    attrs = attributes(strides=(1,), pads=(1, 1), dilations=(1,), group=group)
+    types = (
+        TensorType("float32", (16, 12, 4)),
+        TensorType("float32", (24, 12 // group, 3)),
+    )
+    operands = tuple(Operand(type_, const=i > 0) for i, type_ in enumerate(types))
+    return Kernel(operands, (Step("Conv", attrs, (0, 1)),), (2,))
+
+
+def test_sequences_have_a_price_relative_to_the_runtimes_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def timed(model: onnx.ModelProto, *_: Any) -> float:
+        return 25.0 if model.graph.node[0].op_type == "SequenceConv" else 100.0
+
+    backend = load_backend("native")
+    measured: list[float] = []
+
+    def kept(*arguments: Any, **options: Any) -> Any:
+        found = measure_kernel(*arguments, **options)
+        measured.append(found.time_us)
+        return found
+
+    monkeypatch.setattr(native, "_time_us", timed)
+    monkeypatch.setattr(native, "measure_kernel", kept)
+    (how,) = backend.implementations(sequence())
+    found = backend.measure(backend.request(Offer(sequence(), "native", how)), 1, 0.01)
+    assert found.time_us == pytest.approx(0.25 * measured[0])
+
+
 @pytest.mark.parametrize(
     "kernel",
     [
+        sequence(group=3),
         conv(kernel=(7, 7), size=9),
         conv(kernel=(1, 1)),
         conv(strides=(2, 2)),

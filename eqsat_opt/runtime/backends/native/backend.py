@@ -28,6 +28,7 @@ from eqsat_opt.runtime.backends.native.convolutions import (
     winograd_name,
 )
 from eqsat_opt.runtime.backends.native.library import instructions, library_digest, with_kernels
+from eqsat_opt.runtime.backends.native.sequences import PATCHES, sequence_convolutions
 from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.measuring import (
@@ -37,7 +38,12 @@ from eqsat_opt.runtime.backends.ort.measuring import (
     session_overhead_us,
 )
 from eqsat_opt.runtime.backends.ort.patterns import ort_patterns
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
+from eqsat_opt.runtime.backends.ort.session import (
+    OrtOptions,
+    OrtSession,
+    ort_optimized,
+    ort_version,
+)
 from eqsat_opt.runtime.backends.protocol import CarriedForm, Implementation, KernelPattern, Offer
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.measure import Measurement, measure
@@ -56,7 +62,7 @@ _COPIES = 2, 8
 
 
 class NativeBackend:
-    """Backend of Winograd's algorithms for convolutions, inside a session of onnxruntime."""
+    """Backend of our algorithms for convolutions, inside a session of onnxruntime."""
 
     name = NAME
 
@@ -76,13 +82,19 @@ class NativeBackend:
         return ()
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """Return Winograd's algorithm for each tile; weights are transformed at load or in runs."""
+        """Return Winograd's algorithm for each tile, or the product of patches of a sequence.
+
+        Weights of a tile are transformed at load or in runs.
+        """
         first = kernel.steps[0]
         if first.op != "Conv" or len(kernel.outputs) != 1:
             return ()
         x, w = (kernel.operands[i] for i in first.operands[:2])
-        if x.type.rank != 4 or x.type.dtype != "float32" or not w.const:
+        if x.type.rank not in (3, 4) or x.type.dtype != "float32" or not w.const:
             return ()
+        if x.type.rank == 3:
+            is_one = dict(first.attrs).get("group", 1) == 1
+            return (Implementation(PATCHES),) if is_one else ()
         weights = require_static(w.type).shape
         if not is_plain(dict(first.attrs), weights, self._block):
             return ()
@@ -113,12 +125,15 @@ class NativeBackend:
     def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
         """Measure a kernel relative to onnxruntime's, with weights that come from memory.
 
+        Convolutions of sequences are measured with weights in the caches, as onnxruntime's are.
         The ratio of the times in such a model is applied to the price of onnxruntime's kernel
         alone, so that both prices are comparable in one problem. If onnxruntime does not run the
         kernel in blocks, onnxruntime's own kernel is measured.
         """
         model = onnx.load_model_from_string(request)
         algorithm = model.metadata_props.pop().value
+        if algorithm == PATCHES:
+            return _measured_in_rows(model, threads, budget_s)
         own = _own(model.SerializeToString(), threads, budget_s)
         if own is None:
             return measure_kernel(model, threads, budget_s=budget_s)
@@ -133,13 +148,31 @@ class NativeBackend:
             return alone
         options = with_kernels(OrtOptions(threads))
         spent_us = _time_us(with_ways(repeated, chosen), options, feeds, budget_s / 2)
-        ratio = spent_us / repeated_us
-        return replace(
-            alone,
-            time_us=alone.time_us * ratio,
-            p20_us=alone.p20_us * ratio,
-            median_us=alone.median_us * ratio,
-        )
+        return _scaled(alone, spent_us / repeated_us)
+
+
+def _measured_in_rows(model: onnx.ModelProto, threads: int, budget_s: float) -> Measurement:
+    """Measure our kernel for a convolution of sequences, relative to onnxruntime's."""
+    alone = measure_kernel(model, threads, budget_s=budget_s)
+    options = OrtOptions(threads)
+    optimized = with_names(ort_optimized(model, options))
+    chosen = [(site, site.ways[0]) for site in sequence_convolutions(optimized)]
+    if not chosen:
+        return alone
+    feeds = random_inputs(model, 0)
+    own_us = _time_us(optimized, replace(options, level="disabled"), feeds, budget_s / 2)
+    ours = with_ways(optimized, chosen)
+    ratio = _time_us(ours, with_kernels(options), feeds, budget_s / 2) / own_us
+    return _scaled(alone, ratio)
+
+
+def _scaled(alone: Measurement, ratio: float) -> Measurement:
+    return replace(
+        alone,
+        time_us=alone.time_us * ratio,
+        p20_us=alone.p20_us * ratio,
+        median_us=alone.median_us * ratio,
+    )
 
 
 @lru_cache(maxsize=4)
