@@ -1,24 +1,23 @@
-"""Result types of onnxruntime's own operators, which onnx does not infer.
+"""Result types of operators of other domains, which onnx does not infer.
 
-The tools of onnxruntime write these operators into models that are fused or hold weights in few
-bits. The nodes pass through unchanged, and without a type all nodes after them would as well.
+The tools of onnxruntime write its own operators into models that are fused or hold weights in few
+bits, converters of trees those of ai.onnx.ml. The nodes pass through unchanged, and without a type
+all nodes after them would as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 import onnx_ir
 
+from eqsat_opt.ir.onnx.learned_types import LEARNED, Operands, Rule, need
 from eqsat_opt.ir.ops._base import IllTyped, broadcast_shapes
 from eqsat_opt.ir.values.dims import Dim
 from eqsat_opt.ir.values.types import TensorType, ValueType
 
 __all__ = ["IN_DEFAULT_DOMAIN", "foreign_types", "standing_in"]
-
-Operands = Sequence[TensorType | None]
-Rule = Callable[[onnx_ir.Node, Operands], "list[TensorType | None]"]
 
 _REPLACEMENTS = {"FusedConv": "Conv", "FusedGemm": "Gemm"}
 """Fused operators to operators with the same operands and the same result types."""
@@ -37,11 +36,9 @@ def foreign_types(
         operands: types of its operands, ``None`` if absent or unknown.
         types: types of its results as far as they are already known; these stay.
     """
-    rule = _RULES.get(node.op_type)
-    is_foreign = node.domain == "com.microsoft" or (
-        node.domain == "" and node.op_type in IN_DEFAULT_DOMAIN
-    )
-    if rule is None or not is_foreign or all(isinstance(one, TensorType) for one in types):
+    domain = "com.microsoft" if node.op_type in IN_DEFAULT_DOMAIN else node.domain
+    rule = _BY_DOMAIN.get(domain, {}).get(node.op_type)
+    if rule is None or all(isinstance(one, TensorType) for one in types):
         return list(types)
     known = [one if isinstance(one, TensorType) else None for one in operands]
     try:
@@ -66,25 +63,18 @@ def standing_in(node: onnx_ir.Node) -> onnx.NodeProto:
     return plain
 
 
-def _need(operands: Operands, index: int) -> TensorType:
-    operand = operands[index]
-    if operand is None:
-        raise IllTyped("the type of an operand is not known")
-    return operand
-
-
 def _with_last(operand: TensorType, last: Dim) -> TensorType:
     return TensorType(operand.dtype, (*operand.shape[:-1], last))
 
 
 def _as_first(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
     """Type one result like the first operand."""
-    return [_need(operands, 0)]
+    return [need(operands, 0)]
 
 
 def _skip_normalised(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
     """Type the normalised sum, mean and deviation by row, and the sum."""
-    first = _need(operands, 0)
+    first = need(operands, 0)
     rows = TensorType("float32", (*first.shape[:-1], 1))
     return [first, rows, rows, first]
 
@@ -94,12 +84,12 @@ def _few_bits(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]
     columns = node.attributes.get_int("N", 0)
     if not columns:
         raise IllTyped("the number of columns is missing")
-    return [_with_last(_need(operands, 0), columns)]
+    return [_with_last(need(operands, 0), columns)]
 
 
 def _product(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
     """Type a product whose factors may be transposed first."""
-    left, right = _need(operands, 0), _need(operands, 1)
+    left, right = need(operands, 0), need(operands, 1)
     if (
         len(left.shape) < 2
         or len(right.shape) < 2
@@ -121,26 +111,32 @@ def _integer_product(node: onnx_ir.Node, operands: Operands) -> list[TensorType 
     return [TensorType("float32", product.shape)]
 
 
+def _distances(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
+    """Type the distance of each row of one matrix from each row of another."""
+    left, right = need(operands, 0), need(operands, 1)
+    return [TensorType(left.dtype, (left.shape[0], right.shape[0]))]
+
+
 def _embedded(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
     """Type normalised sums of embeddings, the lengths of the masks, and the sums."""
-    ids, table = _need(operands, 0), _need(operands, 2)
+    ids, table = need(operands, 0), need(operands, 2)
     result = TensorType(table.dtype, (*ids.shape, table.shape[-1]))
     return [result, TensorType("int32", ids.shape[:1]), result]
 
 
 def _attention(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
     """Type attention on one operand, from which one weight computes queries, keys and values."""
-    width = _need(operands, 1).shape[-1]
+    width = need(operands, 1).shape[-1]
     sizes = node.attributes.get_ints("qkv_hidden_sizes", None)
     if sizes is None and (not isinstance(width, int) or width % 3):
         raise IllTyped("queries, keys and values are not of one size")
     last = sizes[2] if sizes is not None else int(str(width)) // 3
-    return [_with_last(_need(operands, 0), last)]
+    return [_with_last(need(operands, 0), last)]
 
 
 def _attention_of_parts(node: onnx_ir.Node, operands: Operands) -> list[TensorType | None]:
     """Type attention on queries, keys and values [N, L, H·D]; packed operands are not supported."""
-    query, value = _need(operands, 0), operands[2] if len(operands) > 2 else None
+    query, value = need(operands, 0), operands[2] if len(operands) > 2 else None
     if value is None or len(query.shape) != 3 or len(value.shape) not in (3, 4):
         raise IllTyped("queries, keys and values are packed")
     if len(value.shape) == 3:
@@ -152,7 +148,7 @@ def _grouped_attention(node: onnx_ir.Node, operands: Operands) -> list[TensorTyp
     """Type attention in which several heads share keys; results are like queries."""
     if operands[1] is None:
         raise IllTyped("queries, keys and values are packed")
-    return [_need(operands, 0)]
+    return [need(operands, 0)]
 
 
 _RULES: dict[str, Rule] = {
@@ -169,6 +165,7 @@ _RULES: dict[str, Rule] = {
         _as_first,
     ),
     "Attention": _attention,
+    "CDist": _distances,
     "DynamicQuantizeMatMul": _product,
     "EmbedLayerNormalization": _embedded,
     "FusedMatMul": _product,
@@ -179,3 +176,5 @@ _RULES: dict[str, Rule] = {
     "SkipLayerNormalization": _skip_normalised,
     "SkipSimplifiedLayerNormalization": _skip_normalised,
 }
+
+_BY_DOMAIN: Mapping[str, Mapping[str, Rule]] = {"com.microsoft": _RULES, "ai.onnx.ml": LEARNED}

@@ -34,6 +34,7 @@ from eqsat_opt.ir.onnx.functions import with_functions_inlined
 from eqsat_opt.ir.onnx.import_context import identity_node, is_small_integer
 from eqsat_opt.ir.onnx.mapping import READERS, Call, Reader, Untranslatable
 from eqsat_opt.ir.onnx.quantised import quantised_units
+from eqsat_opt.ir.onnx.runtime_types import runtime_types
 from eqsat_opt.ir.onnx.types import inner_graphs, merge_dims, standard_schema
 from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.sizes.equations import TOLD, Equation, demands
@@ -392,7 +393,11 @@ class _Importer(BodyImporter):
             self._values[node.outputs[0].name or ""] = known
             return [TensorType("int64", known.shape)]
         types = self._typer.infer(node, captures, self.types, self._small_array)
-        types = foreign_types(node, [self.types.get(name) for name in inputs], types)
+        operands = [self.types.get(name) for name in inputs]
+        types = foreign_types(node, operands, types)
+        if node.op_identifier() not in self.model.functions:
+            opsets = self.model.graph.opset_imports
+            types = runtime_types(node, operands, types, constant=self._small_array, opsets=opsets)
         if node.domain == "" and any(True for _ in inner_graphs(node)):
             return self._body_types(node, inputs, types)
         computed = computed_types(node, self.types, dims=self.dims, numbers=self._elements)

@@ -367,6 +367,23 @@ def test_products_by_letters_at_open_sizes() -> None:
     )
 
 
+@pytest.mark.parametrize("equation", ["bij,bjk->bik", "bij,bj->bij"])
+def test_products_of_batches_that_have_two_names(equation: str) -> None:
+    """The axes are equal, or one of them is 1, in each run that succeeds."""
+    right: Shape = ["C", 4, 5] if "bjk" in equation else ["C", 4]
+    shapes: dict[str, tuple[int, Shape]] = {"q": (F32, ["B", 3, 4]), "k": (F32, right)}
+    one = model([node("Einsum", ["q", "k"], ["y"], equation=equation)], shapes, {"y": (F32, None)})
+    graph = graph_of(one)
+    assert "Einsum" not in operators(graph)
+    rng, written = np.random.default_rng(0), model_proto(export_model(graph))
+    for left, other in ((2, 2), (1, 3), (3, 1)):
+        feeds = {
+            "q": rng.standard_normal((left, 3, 4)).astype(np.float32),
+            "k": rng.standard_normal((other, *right[1:])).astype(np.float32),  # type: ignore[arg-type]
+        }
+        np.testing.assert_allclose(run(written, feeds)[0], run(one, feeds)[0], rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("equation", ["ii->i", "ij,ij,ik->kj", "i...->..."])
 def test_sums_that_are_no_products_of_matrices_keep_their_values(equation: str) -> None:
     terms = equation.partition("->")[0].split(",")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from string import ascii_letters
 
@@ -28,19 +28,15 @@ class _Factor:
 def _read_einsum(call: Call, context: ImportContext) -> None:
     """Read an Einsum from the left, two operands at a time.
 
-    A letter occurs at most once in each operand, and always has the same extent.
+    A letter occurs at most once in each operand.
     """
     ranks = [context.type(name).rank for name in call.inputs]
     terms, result = _parsed(call.attrs["equation"], ranks)
     types = [context.type(name) for name in call.inputs]
     expect(not context.exact and all(type_.dtype in _DTYPES for type_ in types))
     expect(all(len(set(term)) == len(term) for term in terms))
-    extents: dict[str, Dim] = {}
-    for term, type_ in zip(terms, types, strict=True):
-        for letter, extent in zip(term, type_.shape, strict=True):
-            expect(extents.setdefault(letter, extent) == extent)
-    expect(set(result) <= extents.keys() and 0 not in extents.values())
-    product = _Product(context, extents)
+    expect(set(result) <= set().union(*terms) and not any(0 in type_.shape for type_ in types))
+    product = _Product(context)
     value, *others = (_Factor(*pair) for pair in zip(call.inputs, terms, strict=True))
     for number, other in enumerate(others):
         later = set(result).union(*(one.letters for one in others[number + 1 :]))
@@ -78,10 +74,16 @@ class _Product:
     """A writer of the nodes that multiply factors."""
 
     context: ImportContext
-    extents: Mapping[str, Dim]
 
-    def shape(self, letters: str) -> tuple[Dim, ...]:
-        return tuple(self.extents[letter] for letter in letters)
+    def shape(self, value: _Factor, letters: str) -> tuple[Dim, ...]:
+        """Return the extents of some axes of a value."""
+        extents = dict(zip(value.letters, self.context.type(value.name).shape, strict=True))
+        return tuple(extents[letter] for letter in letters)
+
+    def joined(self, left: _Factor, right: _Factor, letters: str) -> tuple[Dim, ...]:
+        """Return the extents of axes along which two values are multiplied and not summed."""
+        pairs = zip(self.shape(left, letters), self.shape(right, letters), strict=True)
+        return tuple(self.context.joined(*pair) for pair in pairs)
 
     def summed(self, value: _Factor, kept: Set[str]) -> _Factor:
         """Sum over the axes whose letters are not in ``kept``."""
@@ -118,16 +120,17 @@ class _Product:
             return self._spread(left, right, batch, (rows, columns))
         left = self.ordered(left, batch + rows + inner)
         right = self.ordered(right, batch + inner + columns)
-        shared, depth = self.shape(batch), dim_product(self.shape(inner))
-        height = self.shape(rows) if not batch else (dim_product(self.shape(rows)),)
-        width = (dim_product(self.shape(columns)),)
+        expect(self.shape(left, inner) == self.shape(right, inner))
+        high, wide = self.shape(left, rows), self.shape(right, columns)
+        depth = dim_product(self.shape(left, inner))
+        height = high if not batch else (dim_product(high),)
         operands = [
-            self.reshaped(left, (*shared, *(height or (1,)), depth)),
-            self.reshaped(right, (*shared, depth, *width)),
+            self.reshaped(left, (*self.shape(left, batch), *(height or (1,)), depth)),
+            self.reshaped(right, (*self.shape(right, batch), depth, dim_product(wide))),
         ]
+        whole = (*self.joined(left, right, batch), *high, *wide)
         name = self.context.emit("MatMul", operands)
-        letters = batch + rows + columns
-        return _Factor(self.reshaped(_Factor(name, ""), self.shape(letters)), letters)
+        return _Factor(self.reshaped(_Factor(name, ""), whole), batch + rows + columns)
 
     def _spread(self, left: _Factor, right: _Factor, batch: str, own: tuple[str, str]) -> _Factor:
         """Multiply all pairs of elements that agree in the axes that both factors have."""
@@ -135,7 +138,7 @@ class _Product:
         left = self.ordered(left, batch + rows)
         right = self.ordered(right, batch + columns)
         ones: tuple[Dim, ...] = (1,)
-        wide = self.reshaped(left, (*self.shape(batch + rows), *ones * len(columns)))
-        tall = (*self.shape(batch), *ones * len(rows), *self.shape(columns))
+        wide = self.reshaped(left, (*self.shape(left, batch + rows), *ones * len(columns)))
+        tall = (*self.shape(right, batch), *ones * len(rows), *self.shape(right, columns))
         operands = [wide, self.reshaped(right, tall)]
         return _Factor(self.context.emit("Mul", operands), batch + rows + columns)
