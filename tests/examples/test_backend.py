@@ -86,12 +86,18 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
 
 
 EXPLAIN = ("explain", "model.onnx", "--rules", "none", "--stage")
-STORELESS = ("--store", "", "--json", "-")
+
+
+def store(house: House) -> tuple[str, str]:
+    """The store of all runs, so that the device is calibrated once."""
+    return "--store", str(house.path / "store.sqlite3")
 
 
 def explained(house: House, *asked: tuple[str, ...]) -> list[Any]:
     """Stages with some arguments each, as documents."""
-    done = house.commands([(*EXPLAIN, *arguments, *STORELESS) for arguments in asked])
+    done = house.commands(
+        [(*EXPLAIN, *arguments, *store(house), "--json", "-") for arguments in asked]
+    )
     assert [one.returncode for one in done] == [0] * len(asked), done
     return [json.loads(one.stdout) for one in done]
 
@@ -140,7 +146,7 @@ def test_its_prices_are_stored_under_its_version(house: House, tmp_path: Path) -
 def test_what_it_runs_is_written_and_computes_the_same(house: House) -> None:
     done = house.run(
         "-m", "eqsat_opt", "optimize", "model.onnx", "-o", "fast.onnx", "--backends", "ort,toy",
-        "--rules", "none", "--store", "", "--no-race", "--objective", "time", "--quiet",
+        "--rules", "none", *store(house), "--no-race", "--objective", "time", "--quiet",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     operators = [node.op_type for node in onnx.load(house.path / "fast.onnx").graph.node]
@@ -181,7 +187,7 @@ def test_a_backend_that_is_wrong_is_named(
     )
     onnx.save(onnx.parser.parse_model(MODEL), wrong.path / "model.onnx")
     done = wrong.run(
-        "-m", "eqsat_opt", "optimize", "model.onnx", "--store", "", "--no-race", "--strict",
+        "-m", "eqsat_opt", "optimize", "model.onnx", *store(house), "--no-race", "--strict",
         "--backends", "ort,toy",
     )  # fmt: skip
     assert done.returncode in (1, 2)

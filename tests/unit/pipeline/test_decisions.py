@@ -35,6 +35,7 @@ from eqsat_opt.pipeline.decisions.making import applied
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.runtime.backends.ort.config import level_in
+from tests.sampling import sampled
 
 SEARCH: dict[str, Any] = {
     "measure": False,
@@ -117,7 +118,7 @@ def again(output: str | None = "b.onnx", **options: Any) -> Report:
 # ** the same bytes **
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sampled(MODELS, 2))
 def test_a_replay_writes_the_same_bytes(name: str, folder: Path) -> None:
     made, options = MODELS[name]
     found = decided(made(), **options)
