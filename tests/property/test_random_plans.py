@@ -120,12 +120,12 @@ def numpy_only(_seed: int) -> Callable[[Node], str]:
 @pytest.mark.parametrize("layout", ["plain", "nhwc"])
 def test_merged_siblings(layout: str) -> None:
     joined = 0
-    for seed in range(12):
+    for seed in range(6):
         choose = mixed if seed % 2 and layout == "plain" else numpy_only
         graph = siblings_graph(seed)
         plan = check(graph, seed, 1 + seed % 3, orders=3, choose=choose, layout=layout)
         joined += any(" and " in buffer.name for buffer in plan.buffers)
-    assert joined >= 4
+    assert joined >= 2
 
 
 def test_squares_of_merged_siblings_are_planned_once_each() -> None:

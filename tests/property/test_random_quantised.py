@@ -110,7 +110,7 @@ def integer_kernels(model: ModelProto) -> Counter[str]:
     return Counter(n.op_type for n in nodes if n.op_type.startswith(_INTEGER))
 
 
-@settings(max_examples=8)
+@settings(max_examples=3)
 @given(NETWORKS, RECIPES, st.sampled_from([one.name.lower() for one in Numerics]))
 @example(token_network(["merge", "cancel", "attention"]), Recipe("random", "dynamic"), "relaxed")
 @example(image_network(["norm", "swish", "concat"]), Recipe("random", "qdq"), "reassociate")

@@ -61,7 +61,7 @@ def goes_round(proposal: Proposal) -> dict[str, StageValue]:
     return back
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(typed_graphs())
 def test_stages_go_round(graph: Graph) -> None:
     proposal = proposal_of(graph)
@@ -80,7 +80,7 @@ def test_stages_go_round(graph: Graph) -> None:
     assert str(raised) == str(proposal.best)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.randoms(use_true_random=False))
 def test_stages_of_odd_models_go_round(rng: random.Random) -> None:
     """Control flow, functions, sequences, empty tensors, every element type."""
@@ -93,7 +93,7 @@ def test_stages_of_odd_models_go_round(rng: random.Random) -> None:
     goes_round(proposal_of(normalise(imported), **size_sets(imported, ({},))[0].all))
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(typed_graphs(5), st.integers(0, 1_000_000))
 def test_what_is_damaged_is_refused_or_read(graph: Graph, seed: int) -> None:
     """A changed document ends in a typed error or in a value, never in another failure."""

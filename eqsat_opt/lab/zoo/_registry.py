@@ -293,7 +293,7 @@ _ALL = (
         title="DCGAN, generator and discriminator",
         source="Collage dcgan.py",
         summary="Upsamplings and strided convolutions around a 256x256 image.",
-        n_operators=22,
+        n_operators=23,
         n_params=53_306_404,
     ),
     _recipe(

@@ -284,14 +284,17 @@ def test_a_fault_at_any_step_leaves_one_whole_model(
     assert step > 20
 
 
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_process_may_die_at_any_step(
-    old_and_new: tuple[onnx_ir.Model, Path, Any, Any], monkeypatch: pytest.MonkeyPatch
+    stride: int,
+    old_and_new: tuple[onnx_ir.Model, Path, Any, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     new, target, old_output, new_output = old_and_new
     before = names(target.parent)
-    step, died = 0, True
+    step, died = 1 - stride, True
     while died:
-        step += 1
+        step += stride
         child = os.fork()
         if not child:
             faults = Faults(monkeypatch, lambda: os._exit(9))

@@ -182,7 +182,7 @@ def test_drawn_values_that_were_united_are_bad() -> None:
 @each_model
 def test_the_zoo_has_no_bad_class(name: str) -> None:
     graph = import_model(onnx_ir.from_proto(zoo.build(name, scale="tiny")))
-    saturation = saturate(graph, default_rules(), Budget(nodes=10_000))
+    saturation = saturate(graph, default_rules(), Budget(nodes=3_000))
     report = check_eclasses(saturation)
     assert not report.bad, str(report)
     assert not report.skipped or any(node.op == OPAQUE for node in graph.nodes)

@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.lab import zoo
+from tests.sampling import sampled
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -191,11 +192,7 @@ def test_the_tables_of_this_file_cover_the_zoo() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    # Models of a hundred million weights, whose builder another one shares.
-    [
-        pytest.param(name, marks=pytest.mark.slow) if name in ("vgg16", "dcgan") else name
-        for name in zoo.names()
-    ],
+    sampled(zoo.names(), 3),
 )
 class TestFullSize:
     def test_is_the_described_graph_and_alive(self, name: str) -> None:

@@ -132,7 +132,7 @@ def test_counterexample_is_as_small_as_known_ones(number: str) -> None:
     assert sum(sizes) <= most, str(refutation)
 
 
-@pytest.mark.parametrize("right", RIGHT, ids=lambda one: one.name)
+@pytest.mark.parametrize("right", sampled(RIGHT, 2), ids=lambda one: one.name)
 def test_right_rule_is_accepted(right: Rule) -> None:
     report = reports(right)
     assert report.passed, str(report)
