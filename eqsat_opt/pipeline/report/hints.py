@@ -130,13 +130,18 @@ def _names(value: onnx_ir.Value) -> Iterator[str]:
 def _weaker_class(job: Job, proposal: Proposal, request: Request) -> Iterator[Hint]:
     """Suggest the strongest of the weaker classes whose rules lead to a cheaper graph.
 
-    The search with these rules is repeated without measuring, where its duration permits. The
-    weakest class comes first, whose rules are all of them: where it gains nothing, none does.
+    The search with these rules is repeated without measuring, where its duration permits: with
+    the prices of the target where it has a profile, and for this processor by the least times of
+    operations and bytes. The weakest class comes first, whose rules are all of them: where it gains
+    nothing, none does.
     """
     spent_s = sum(proposal.stages_s.get(name, 0.0) for name in ("saturate", "tile", "extract"))
     objective = job.search.objective
-    now_us = _bound_us(proposal.choice)
-    if not isinstance(objective, Objective) or objective.is_limited or not now_us:
+    pricer = Pricer(None, request.threads) if request.device is None else job.pricer
+    cost = _bound_us if request.device is None else _objective_value
+    how = " by its operations and bytes" if request.device is None else ""
+    now = cost(proposal.choice)
+    if not isinstance(objective, Objective) or objective.is_limited or not now:
         return
     found: Hint | None = None
     *others, weakest = Numerics
@@ -155,15 +160,15 @@ def _weaker_class(job: Job, proposal: Proposal, request: Request) -> Iterator[Hi
             alternatives=0,
             deadline=job.terms.deadline.share(_SHARE).earlier(Deadline.after(_MOST_S)),
         )
-        there = propose(job.clean, rules, Pricer(None, request.threads), search)
+        there = propose(job.clean, rules, pricer, search)
         spent_s = max(spent_s, time.perf_counter() - start)
-        gain = 1 - _bound_us(there.choice) / now_us
+        gain = 1 - cost(there.choice) / now
         if gain >= _LEAST:
             found = Hint(
                 kind="numerics",
                 why=(
                     f"rules of the class {weaker.name.lower()} lead to a graph that costs "
-                    f"{percent_text(gain)} less by its operations and bytes"
+                    f"{percent_text(gain)} less{how}"
                 ),
                 flags=("--numerics", weaker.name.lower()),
                 gain=gain,
@@ -195,6 +200,11 @@ def _kernels(choice: ChoiceResult) -> list[Offer]:
         for one in choice.best.values()
         if (kernel := kernels.get(id(one.candidate))) is not None
     ]
+
+
+def _objective_value(choice: ChoiceResult) -> float:
+    """Return what the best graph costs by the prices that chose it."""
+    return choice.extraction.cost
 
 
 def _bound_us(choice: ChoiceResult) -> float:

@@ -112,6 +112,28 @@ def test_rules_that_cannot_match_are_not_tried(monkeypatch: pytest.MonkeyPatch) 
     assert searched
 
 
+def siblings() -> ModelProto:
+    """Kernels of 1 x 1 and 3 x 3 on one value: by operations and bytes they stay apart."""
+    small, large = drawn(256, 256, 1, 1), drawn(256, 256, 3, 3)
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]),
+        node("Conv", ["x", "v"], ["b"], pads=[1] * 4),
+        node("Concat", ["a", "b"], ["y"], axis=1),
+    ]
+    return model(nodes, [1, 256, 14, 14], w=small, v=large)
+
+
+def test_a_weaker_class_is_priced_as_the_target_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqsat_opt.pipeline.report.hints._MOST_S", 60.0)
+    kinds = {name: {"target": "v100", "numerics": name} for name in ("reassociate", "finite")}
+    assert "numerics" not in hints_of(siblings(), **kinds["finite"])
+    hint = hints_of(siblings(), **kinds["reassociate"])["numerics"]
+    assert hint.flags == ("--numerics", "finite")
+    costs = [run(siblings(), replace(OPTIONS, **one)).report.result_cost for one in kinds.values()]
+    assert None not in costs
+    assert hint.gain == pytest.approx(1 - costs[1] / costs[0])
+
+
 @pytest.mark.skipif(bool(missing()), reason="no library of our kernels")
 def test_kernels_of_our_own_that_match_what_takes_the_time() -> None:
     one = model(
