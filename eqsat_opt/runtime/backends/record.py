@@ -64,6 +64,8 @@ class BackendRecord:
             if it has no such limit.
         generates: function of a graph, some of its nodes and their outputs that returns whether one
             generated kernel can compute these; ``None`` if it generates no kernels of regions.
+        is_modelled: whether it represents kernels of a device that need not be here, whatever
+            backend would run them.
         runs_all: whether its launches run every operator, and so whatever other backends cannot.
         takes_views: whether launches read and write views with gaps in place, if no chosen
             implementation decides it. For other backends, launches that copy pack the values, so
@@ -85,6 +87,7 @@ class BackendRecord:
     patterns: Lazy | None = None
     has_kernel: Lazy | None = None
     generates: Lazy | None = None
+    is_modelled: bool = False
     runs_all: bool = False
     takes_views: bool = False
     copies: bool = False
@@ -112,6 +115,11 @@ class BackendRecord:
     def is_on_gpu(self) -> bool:
         """Whether its launches run on a GPU."""
         return self.runner is not None
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether its launches run on the processor of this machine."""
+        return self.runner is None and not self.is_modelled
 
     @property
     def is_gpu_library(self) -> bool:

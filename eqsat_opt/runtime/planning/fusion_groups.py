@@ -68,6 +68,7 @@ def find_units(
     *,
     strided: Sequence[bool],
     together: Sequence[int | None] = (),
+    joins: bool = False,
     constants: Container[str] = (),
 ) -> list[FusionGroup]:
     """Return the units of a graph that some output needs, each after those that it reads.
@@ -80,16 +81,18 @@ def find_units(
         strided: by node, whether the kernel that runs it takes views.
         together: by node, the number of its unit. ``None``, the default for all, leaves the node
             alone, or in a region that its backend forms with its neighbours.
+        joins: whether elementwise kernels of a device that is modelled join their neighbours, as
+            generated kernels do.
         constants: values that are known when the plan is loaded.
     """
     by_output = {node.output: i for i, node in enumerate(nodes)}
     in_region: set[int] = set()
     units: list[tuple[int, FusionGroup]] = []  # with the number of the last node
-    fused = _fused(graph, nodes, backends, together)
+    fused = _fused(graph, nodes, backends, together, joins=joins)
     loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
     for record, allowed in _generators(nodes, loose):
         for parts, views, outputs in _regions(graph, nodes, allowed):
-            if record.is_on_gpu:
+            if not record.is_on_host:
                 parts, outputs = _written_in_place(graph, nodes, parts, outputs, strided=strided)
             chosen = sorted(by_output[name] for name in {*parts, *views})
             unit = FusionGroup(
@@ -99,7 +102,7 @@ def find_units(
                 "default",
                 is_strided=all(strided[by_output[name]] for name in parts),
             )
-            if record.is_on_gpu and not record.can_generate(graph, unit.parts, outputs):
+            if not record.is_on_host and not record.can_generate(graph, unit.parts, outputs):
                 continue
             in_region.update(by_output[name] for name in parts)
             units.append((chosen[-1], unit))
@@ -127,13 +130,21 @@ def _fused(
     nodes: Sequence[Node],
     backends: Sequence[str],
     together: Sequence[int | None],
+    *,
+    joins: bool,
 ) -> frozenset[int]:
-    """Return the nodes of kernels generated for the host that contain a reduction or a window."""
+    """Return the nodes of kernels that stay as they were chosen.
+
+    They are those that contain a reduction or a window, of the backends whose kernels join others.
+    """
     groups: dict[int, list[int]] = {}
-    for i, number in enumerate(together):
-        if number is not None and _regroups(backends[i]):
-            groups.setdefault(number, []).append(i)
     found: set[int] = set()
+    for i, number in enumerate(together):
+        is_modelled = record_of(backends[i]).is_modelled
+        if is_modelled and not joins:
+            found.add(i)
+        elif number is not None and (is_modelled or _regroups(backends[i])):
+            groups.setdefault(number, []).append(i)
     for group in groups.values():
         parts = [nodes[i] for i in group]
         if len(group) > 1 and not all(get_op(one.op).kind in _LOOSE for one in parts):
@@ -173,7 +184,7 @@ def _joined(
         last, one = group[-1]
         parts = tuple(part for _, unit in group for part in unit.parts)
         record = record_of(one.backend)
-        is_checked = record.is_on_gpu and record.generates
+        is_checked = not record.is_on_host and record.generates
         if is_checked and not record.can_generate(graph, parts, made):
             yield from group
             continue
@@ -187,7 +198,7 @@ def _regroups(backend: str) -> bool:
     There, neighbours without a reduction or a window form regions whatever kernels were chosen.
     """
     record = record_of(backend)
-    return record.generates is not None and not record.is_on_gpu
+    return record.generates is not None and record.is_on_host
 
 
 def _generators(
@@ -202,7 +213,7 @@ def _generators(
         if record.generates is None:
             continue
         own = {n.output for n, by in zip(nodes, backends, strict=True) if by == record.name}
-        if record.is_on_gpu:
+        if not record.is_on_host:
             own -= _written_by_others(nodes, own)
         if own:
             yield record, frozenset(own)

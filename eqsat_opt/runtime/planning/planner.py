@@ -91,6 +91,7 @@ def make_plan(
     precision_of: Callable[[Node], Precision] = _strict,
     is_strided: Callable[[Node], bool] | None = None,
     unit_of: Callable[[Node], int | None] = _alone,
+    joins: bool = False,
     form_of: Callable[[str], Form] = _plain,
     seats: Mapping[str, Seat] | None = None,
     sizes: Mapping[str, int] | None = None,
@@ -114,6 +115,7 @@ def make_plan(
             it reads and writes are packed by copying launches. The default is whether launches of
             the node's backend take views.
         unit_of: returns the number of a node's launch; nodes of one number share a launch.
+        joins: whether elementwise kernels of a device that is modelled join their neighbours.
         form_of: returns the space and layout of a value; a view has the layout of the value that it
             is a part of.
         seats: by value, the seat of the launch that writes it; by default the planner assigns
@@ -154,6 +156,7 @@ def make_plan(
         algorithms,
         strided=list(map(takes_strides, nodes)),
         together=[unit_of(node) for node in nodes],
+        joins=joins,
         constants=recipes,
     )
     nodes = _of_units(nodes, units)

@@ -268,6 +268,7 @@ def planned_for(
             target=target,
             streams=streams,
             precision=precision,
+            joins=True,
         )
         plan = lower(chosen)
         while is_gpu and (refused := _refused(plan)):
@@ -414,6 +415,7 @@ def _as_chosen(
     target: str = HOST,
     streams: int = 1,
     precision: Precision = Precision.STRICT,
+    joins: bool = False,
 ) -> Plan:
     return make_plan(
         one.graph,
@@ -424,6 +426,7 @@ def _as_chosen(
         precision_of=one.precision_of,
         is_strided=one.is_strided,
         unit_of=one.unit_of,
+        joins=joins,
         form_of=one.form_of,
         sizes=sizes,
         streams=streams,

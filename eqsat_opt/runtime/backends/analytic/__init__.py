@@ -9,6 +9,8 @@ NAME = "analytic"
 BACKEND = BackendRecord(
     name=NAME,
     launcher=Lazy("eqsat_opt.runtime.backends.analytic.launcher:AnalyticLauncher"),
+    generates=Lazy("eqsat_opt.runtime.backends.analytic.launcher:is_generated"),
+    is_modelled=True,
     takes_views=True,
     copies=True,
 )

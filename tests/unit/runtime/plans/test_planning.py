@@ -579,3 +579,31 @@ def test_an_output_that_is_an_input_or_another_output(shape: str, backend: str) 
     np.testing.assert_array_equal(y, feeds["x"])
     np.testing.assert_array_equal(z, np.maximum(feeds["x"], 0))
     np.testing.assert_array_equal(w, z)
+
+
+def test_elementwise_kernels_of_a_modelled_device_join_where_they_may() -> None:
+    """Two updates that share a value, and a product whose epilogue stays as it was chosen."""
+    g = GraphMaker()
+    x, y, w = g.input("x", 8, 16), g.input("y", 8, 16), g.input("w", 16, 16)
+    product = g("MatMul", x, w)
+    relu = g("Relu", product)
+    scaled = g("Mul", relu, y)
+    graph = g.graph(g("Add", scaled, x), g("Sub", scaled, x))
+    units = {product: 0, relu: 0}
+
+    def launches(*, joins: bool) -> list[tuple[tuple[str, ...], int]]:
+        plan = make_plan(
+            graph,
+            {},
+            lambda node: "analytic",
+            unit_of=lambda node: units.get(node.output),
+            joins=joins,
+            target="v100",
+        )
+        return [
+            (tuple(step.op for step in one.body.steps), len(one.writes)) for one in plan.launches
+        ]
+
+    apart = launches(joins=False)
+    assert apart == [(("MatMul", "Relu"), 1), (("Mul",), 1), (("Add",), 1), (("Sub",), 1)]
+    assert launches(joins=True) == [apart[0], (("Mul", "Add", "Sub"), 2)]
