@@ -172,7 +172,9 @@ def _on_egraph(
     engine: EGraphMethod, frame: Frame, settings: CompareSettings, clock: _Clock, seed: int
 ) -> MethodResult:
     cpu_s = settings.budget.cpu_s
-    budget = Budget(nodes=settings.nodes, deadline=Deadline.after(cpu_s or SATURATION_S))
+    # On a busy machine, seconds of the clock would leave less to the e-graph than to the searches.
+    deadline = Deadline.after(cpu_s, time.process_time) if cpu_s else Deadline.after(SATURATION_S)
+    budget = Budget(nodes=settings.nodes, deadline=deadline)
     with clock.seconds():
         found = saturated(
             frame.graph,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,12 +174,18 @@ def test_a_time_limit_is_that_of_every_stage(
         seen.append((budget.deadline.left_s, named["time_limit_s"]))
         return saturated(graph, rules, cost, budget, **named)
 
-    still = SimpleNamespace(after=lambda seconds: Deadline.after(seconds, lambda: 0.0))
-    monkeypatch.setattr(compare, "Deadline", still)
+    clocks: list[Any] = []
+
+    def after(seconds: float, clock: Any = time.monotonic) -> Deadline:
+        clocks.append(clock)
+        return Deadline.after(seconds, lambda: 0.0)
+
+    monkeypatch.setattr(compare, "Deadline", SimpleNamespace(after=after))
     monkeypatch.setattr(compare, "saturated", noted)
     settings = CompareSettings(methods=("eqsat",), budget=Budget(cpu_s=given))
     compare.run_method("eqsat", compare.Subject(_relus(), []), settings, 0)
     assert seen == [expected]
+    assert clocks == [time.process_time if given else time.monotonic]
 
 
 def test_numbers() -> None:
