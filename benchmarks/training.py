@@ -3,6 +3,7 @@
 Run from the repository root:
 
     python -m benchmarks.training [KIND ...] [--optimizer adam] [--json results.json]
+    python -m benchmarks.training [KIND ...] --target v100 [--json results.json]
 
 Each kind is built with random weights, and `eqsat_opt.training` makes the graph of its training
 step: the gradients of weights are products of matrices there, so this is the strong form to begin
@@ -11,6 +12,10 @@ Then both train for ten steps from the same start on the same batches: losses an
 agree. It prints operators, kernels of plans without and with generated kernels, the ratio of the
 best times of a step in interleaved runs, and the largest differences, and ends with exit code 1
 where losses or weights differ.
+
+With `--target` nothing runs: it prints the operators of the step, the kernels of its cheapest cover
+by epilogues and chains of up to three operators, the kernels of the plan of the result, in which
+neighbouring elementwise operators are one kernel, and what both take by the profile of the device.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -245,6 +250,69 @@ def compare(kind: Kind, optimizer: str, budget: float, race_s: float, *, tuned: 
         )
 
 
+@dataclass(frozen=True)
+class PlannedStep:
+    """What became of one training step on a device that is not here.
+
+    Attributes:
+        operators: those of the step.
+        kernels: of its cheapest cover, and of the plan of the result.
+        times_us: predicted, of both.
+    """
+
+    operators: int
+    kernels: tuple[int, int]
+    times_us: tuple[float, float]
+
+
+def planned(kind: Kind, optimizer: str, budget: float, target: str) -> PlannedStep:
+    """Plan the training step of a kind for a device."""
+    graph = training_graph(built(kind), TrainingOptions(optimiser=optimizer))
+    with tempfile.TemporaryDirectory(prefix="training-") as scratch:
+        options = Options(
+            target=target,
+            budget_s=budget,
+            check=0,
+            store="",
+            threads=1,
+            plan=str(Path(scratch) / "step.plan.json"),
+        )
+        report = run(model_proto(graph.model), options).report
+    assert report.planned is not None
+    assert report.original_cost is not None
+    return PlannedStep(
+        graph.nodes,
+        (round(report.metrics_before["launches"]), sum(report.planned.launches.values())),
+        (report.original_cost, report.planned.predicted_us),
+    )
+
+
+def print_plans(
+    kinds: Sequence[str], optimizer: str, budget: float, target: str, json_path: Path | None
+) -> None:
+    """Print the kernels of the training steps of some kinds on a device."""
+    table = Rows("kind", "operators", "kernels", "of them", "µs", "ratio")
+    found: dict[str, PlannedStep] = {}
+    for name in kinds:
+        with table.failure(name):
+            row = found[name] = planned(KINDS[name], optimizer, budget, target)
+            table.add(
+                name,
+                str(row.operators),
+                f"{row.kernels[0]} → {row.kernels[1]}",
+                f"{row.kernels[1] / row.kernels[0]:.2f}",
+                f"{row.times_us[0]:.1f} → {row.times_us[1]:.1f}",
+                f"{row.times_us[0] / row.times_us[1]:.2f}",
+            )
+    _write(found, json_path)
+
+
+def _write(found: Mapping[str, Row] | Mapping[str, PlannedStep], path: Path | None) -> None:
+    if path:
+        text = json.dumps({key: asdict(one) for key, one in found.items()}, indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+
+
 app = typer.Typer(add_completion=False, help=__doc__)
 
 
@@ -255,14 +323,19 @@ def main(
     budget: Annotated[float, typer.Option(help="Of an optimisation, seconds.")] = 60.0,
     race_s: Annotated[float, typer.Option(help="Interleaved runs of a step, seconds.")] = 15.0,
     tuned: Annotated[bool, typer.Option("--tuned", help="Run the form for this machine.")] = False,
+    target: Annotated[str, typer.Option(help="A device that is not here; nothing runs.")] = "",
     json_path: Annotated[Path | None, typer.Option("--json", help="Write all figures.")] = None,
 ) -> None:
     """Compare the training steps of all kinds."""
+    for name in kinds or ():
+        if name not in KINDS:
+            raise typer.BadParameter(f"there is no kind {name!r}; choose from {', '.join(KINDS)}")
+    if target:
+        print_plans(kinds or tuple(KINDS), optimizer, budget, target, json_path)
+        return
     table = Rows("kind", "operators", "kernels", "µs", "ratio", "losses", "weights", "status")
     found: dict[str, Row] = {}
     for name in kinds or KINDS:
-        if name not in KINDS:
-            raise typer.BadParameter(f"there is no kind {name!r}; choose from {', '.join(KINDS)}")
         with table.failure(name):
             row = compare(KINDS[name], optimizer, budget, race_s, tuned=tuned)
             found[name] = row
@@ -276,9 +349,7 @@ def main(
                 f"{row.state:.1e}",
                 row.status,
             )
-        if json_path:
-            text = json.dumps({key: asdict(one) for key, one in found.items()}, indent=1)
-            json_path.write_text(text + "\n", encoding="utf-8")
+        _write(found, json_path)
     if any(max(row.losses, row.state) > CLOSE for row in found.values()):
         sys.exit(1)
 
