@@ -32,6 +32,13 @@ REQUEST = request_of(OPTIONS)
 """So long a budget that a search for a hint is a small share of it on any machine."""
 
 
+@pytest.fixture(autouse=True)
+def _time_for_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine has time for hints, too."""
+    for name, most in (("_MOST_S", 600.0), ("_SHARE", 1.0)):
+        monkeypatch.setattr(f"eqsat_opt.pipeline.report.hints.{name}", most)
+
+
 def model(nodes: Sequence[Any], shape: Sequence[Any], **weights: Any) -> ModelProto:
     graph = helper.make_graph(
         nodes,
@@ -86,8 +93,7 @@ def test_nothing_to_fold_is_no_hint() -> None:
     assert "fixed_sizes" not in hints_of(one)
 
 
-def test_a_weaker_class_whose_rules_lead_to_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eqsat_opt.pipeline.report.hints._MOST_S", 60.0)  # on a busy machine, too
+def test_a_weaker_class_whose_rules_lead_to_less() -> None:
     hint = hints_of(scaled())["numerics"]
     assert hint.flags[0] == "--numerics"
     assert hint.gain is not None
@@ -123,9 +129,7 @@ def siblings() -> ModelProto:
     return model(nodes, [1, 256, 14, 14], w=small, v=large)
 
 
-def test_a_weaker_class_is_priced_as_the_target_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, most in (("_MOST_S", 600.0), ("_SHARE", 1.0)):  # on a busy machine, too
-        monkeypatch.setattr(f"eqsat_opt.pipeline.report.hints.{name}", most)
+def test_a_weaker_class_is_priced_as_the_target_is() -> None:
     given = replace(OPTIONS, target="v100")
     strict, finite = (
         run(siblings(), replace(given, numerics=name)).report for name in ("reassociate", "finite")
