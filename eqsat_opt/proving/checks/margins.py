@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, permutations
+from itertools import islice, permutations, product
 
 import numpy as np
 
@@ -43,6 +43,8 @@ _MAGNIFIED = 4
 """Number of instances, the largest, that are evaluated at large operands."""
 _SIZE = 1e4
 """Size of large operands, such as logits."""
+_RATIOS = 5
+"""Number of ratios at which two large operands cancel."""
 _DRAWS = (0, 1)
 """Kinds of real values small enough that exponentials do not magnify a movement of them."""
 
@@ -105,20 +107,42 @@ def _moves(both: Program, numbers: RealNumbers, values: Values, tolerance: float
 
 
 def _large(found: Found, rule: Rule, seed: int) -> Iterator[Values]:
-    """Yield large values of each operand, of two that cancel, and values at numbers of the rule."""
+    """Yield large values of each operand, of two that cancel, and values at numbers of the rule.
+
+    Two operands cancel at a ratio of numbers of the rule, in every element or in some: what treats
+    all elements alike, as softmax does, shows no movement that they share.
+    """
     rng = np.random.default_rng(seed)
     ordinary = RealNumbers(0).draw(found, seed)
     names = [name for name, value in ordinary.items() if value.dtype.kind == "f"]
     shapes = {name: ordinary[name].shape for name in names}
+    numbers = {1.0, *map(abs, literals(rule)), *_targets(rule)}
+    special = sorted({a / b for a in numbers for b in numbers})
     for name in names:
         yield {**ordinary, name: rng.standard_normal(shapes[name]) * _SIZE}
     for one, other in permutations(names, 2):
-        for sign in (1.0, -1.0):
-            near = {n: _SIZE + rng.standard_normal(shapes[n]) for n in (one, other)}
-            yield {**ordinary, one: near[one], other: sign * near[other]}
-    numbers = {1.0, *map(abs, literals(rule))}
-    special = sorted({a / b for a in numbers for b in numbers})
+        for ratio, sign in product(sorted(special, key=_plainness)[:_RATIOS], (1.0, -1.0)):
+            for share in (1.0, 0.5):
+                large = {
+                    shape: _SIZE * (rng.random(shape) < share)
+                    for shape in dict.fromkeys(shapes.values())
+                }
+                near = {n: large[shapes[n]] + rng.standard_normal(shapes[n]) for n in (one, other)}
+                near[other] += (ratio - 1.0) * large[shapes[other]]
+                yield {**ordinary, one: near[one], other: sign * near[other]}
     yield {**ordinary, **{name: rng.choice(special, shapes[name]) for name in names}}
+
+
+def _targets(rule: Rule) -> set[float]:
+    """Return the numbers, except 0, that constants of a rule are near."""
+    sides = (side for c in rule.when if c.kind == "near" for side in c.args[:2])
+    found = (one.args[0] if isinstance(one, Expr) else one for one in sides)
+    return {abs(float(one)) for one in found if isinstance(one, int | float) and one}
+
+
+def _plainness(ratio: float) -> tuple[float, float]:
+    """Return a key by which ratios are in order of their distance from 1."""
+    return abs(np.log(ratio)), ratio
 
 
 def _first_magnified(both: Program, draws: Sequence[Values], tolerance: float) -> Values | None:

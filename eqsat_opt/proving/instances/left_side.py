@@ -57,6 +57,8 @@ _LOOKED_AT = 30
 """Number of typings, and of instances of each, that are searched for an instance with floats."""
 _NEGATIVE = 0.3
 """Share of the assignments in which an unknown is negative, if it may be."""
+_PLURAL = 0.75
+"""Share of the assignments beside given sizes in which no other size is drawn as 0 or 1."""
 _REMEMBERED = 4
 """Number of left sides that are cached."""
 _FEW = (1, 2, 2, 3)
@@ -317,7 +319,8 @@ class LeftSide:
         when = (*self._when, *pins)
         marks = replace(self.marks, counts=related, drawn=())
         hints = Hints(lhs=self._lhs, when=when, marks=marks, even=True)
-        hints.dtypes = self._dtypes
+        # Sizes are the point here, and attributes that are no whole numbers fit floats only.
+        hints.dtypes = tuple(d for d in self._dtypes if d in FLOATS) or self._dtypes
         return Decisions(partial(self._attempted, hints, when, ()))
 
     def _attempted(
@@ -410,7 +413,9 @@ def _small(
         return [_FEW[int(uniform() * len(_FEW))] if low >= 0 else low for low in template.lows]
     most = sizes.most if uniform() < 0.6 else sizes.some
     count = int(uniform() * 3) + 1
-    pool = [int(uniform() * (most + 1)) for _ in range(count)]
+    # Beside given sizes, an extent of 1 hides much: a softmax over one key is 1.
+    least = 2 if beside and uniform() < _PLURAL else 0
+    pool = [least + int(uniform() * (most + 1 - least)) for _ in range(count)]
     if beside:
         pool += [beside[int(uniform() * len(beside))] for _ in range(count)]
         count = len(pool)

@@ -83,7 +83,7 @@ _FEWEST_COURSES = 12
 
 A quarter of the limit applies where that is more.
 """
-_PIN_TRIES = 12
+_PIN_TRIES = 18
 """Number of draws for a proposal of sizes."""
 _RANKINGS = 2
 """Number of combinations of ranks, the commonest, at which sizes are given."""
@@ -253,10 +253,16 @@ def _meeting(search: _Search, side: LeftSide, kept: Sequence[Found], most: int) 
                 if missing <= 0:
                     break
                 free = {n: rank for n, rank in named.items() if n not in group.ranked}
-                drawn = side.pinned(pins, free, _PIN_TRIES)
+                # A softmax over one key, or a sum of one addend, hides much.
+                drawn = sorted(side.pinned(pins, free, _PIN_TRIES), key=_ones)
                 for one in islice(filter(search.add, drawn), missing):
                     yield one
                     taken.update(group.of(one))
+
+
+def _ones(found: Found) -> int:
+    """Return the number of extents that are 1."""
+    return sum(shape.count(1) for shape in (t.shape for t in found.static_types.values()))
 
 
 def _ranks(found: Found) -> tuple[tuple[str, int], ...]:
