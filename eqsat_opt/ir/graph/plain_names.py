@@ -29,7 +29,8 @@ OPERATORS: Mapping[str, str] = {
 """Operators that ONNX does not have, in words of operators that it has."""
 
 _OPERATOR = re.compile(rf"\b({'|'.join(OPERATORS)})\b")
-_SIZE = re.compile(r"\?([^\s?,()\[\]*+]+)\.(\d+)")
+_SIZE = re.compile(r"\?([^\s?,()\[\]*+]+)\.(\d+)(?![^\s?,()\[\]*+]*:\d)")
+_VALUE = re.compile(r"\?([^\s?,()\[\]*+]+):(\d+)(~?)")
 
 
 def plain_operator(name: str) -> str:
@@ -49,4 +50,4 @@ def axis_name(size: str) -> str:
 
 def plain_sizes(text: str) -> str:
     """Describe the sizes without a name in a text about types by their values and axes."""
-    return _SIZE.sub(r"axis \2 of \1", text)
+    return _VALUE.sub(r"value \2 of \1\3", _SIZE.sub(r"axis \2 of \1", text))

@@ -18,7 +18,8 @@ from eqsat_opt.ir.onnx.types import fresh_dim
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.ops.cuts import cut_length
 from eqsat_opt.ir.ops.moving.resampling import scaled
-from eqsat_opt.ir.values.dims import Dim, floor_div, literal
+from eqsat_opt.ir.sizes.given_values import is_of_value
+from eqsat_opt.ir.values.dims import Dim, dim_names, floor_div, literal
 from eqsat_opt.ir.values.types import TensorType, ValueType
 
 __all__ = ["computed_types"]
@@ -93,11 +94,16 @@ def _reshape(call: _Call) -> TensorType:
         is_copied = dim == 0 and not call.node.attributes.get_int("allowzero", 0)
         if is_copied and axis < call.x.rank:
             shape.append(call.x.shape[axis])
-        elif is_copied or (isinstance(dim, int) and dim < 0):
+        elif is_copied or (isinstance(dim, int) and dim < 0) or _may_be_negative(dim):
             shape.append(fresh_dim(name, axis))
         else:
             shape.append(dim)
     return TensorType(call.x.dtype, tuple(shape))
+
+
+def _may_be_negative(dim: Dim) -> bool:
+    """Return whether a size of a target is a value of an input, which may be -1 there."""
+    return any(map(is_of_value, dim_names(dim)))
 
 
 def _resize(call: _Call) -> TensorType:

@@ -16,6 +16,7 @@ from eqsat_opt.ir.graph.graph import Constant, Graph, Node
 from eqsat_opt.ir.graph.handles import Expression, Splat
 from eqsat_opt.ir.onnx.files.load import FREE_INITIALIZERS, inner_names
 from eqsat_opt.ir.onnx.types import DEFAULT_OPSET, standard_schema
+from eqsat_opt.ir.sizes.given_values import value_names
 from eqsat_opt.ir.values.dims import Dim, SymDim, atom_of, is_size, plain_symbol
 from eqsat_opt.ir.values.types import DTYPE_CODES, StaticType, TensorType
 
@@ -77,6 +78,12 @@ class ExportContext:
         self._dims: dict[str, tuple[str, int]] = {}
         self._shapes: dict[tuple[Dim, ...], str] = {}
         self._measured: set[str] = set(graph.inputs)
+        self._given: dict[str, tuple[str, int]] = {}
+        self._below: dict[str, str] = {}
+        for name in graph.inputs:
+            for place, (above, below) in enumerate(value_names(name, graph.types.get(name))):
+                self._given[above] = self._given[below] = name, place
+                self._below[above] = below
         self._current: Node | None = None
         if self.source is not None:
             self._note_source(self.source)
@@ -305,13 +312,38 @@ class ExportContext:
         """Return the name of a vector with ``dim`` as its only element."""
         if not isinstance(dim, SymDim):
             return self.constant(np.asarray([dim], np.int64))
-        terms = []
+        terms, rest = [], dict(dim.terms)
         for monomial, coefficient in dim.terms:
-            factors = [self._atom_value(atom) for atom in monomial]
+            if monomial not in rest:
+                continue
+            below = (self._below.get(monomial[0], "") if len(monomial) == 1 else "",)
+            if rest.get(below) == -coefficient:  # above zero less below zero: the value itself
+                del rest[below]
+                factors = [self._given_value(monomial[0])]
+            else:
+                factors = [self._atom_value(atom) for atom in monomial]
             if coefficient != 1 or not factors:
                 factors.append(self._dim_value(coefficient))
             terms.append(self._chain("Mul", factors))
         return self._chain("Add", terms)
+
+    def _given_value(self, atom: str) -> str:
+        """Return the name of a vector with the element of an input that a name represents."""
+        name, place = self._given[atom]
+        type_ = self.type(name)
+        result = name
+        if type_.rank == 0:
+            target = self.constant(np.asarray([1], np.int64))
+            result = self._shape_part(("Reshape", name), lambda: self.op("Reshape", [name, target]))
+        elif type_.shape != (1,):
+            index = self.constant(np.asarray([place], np.int64))
+            result = self._shape_part(
+                ("Gather", name, place), lambda: self.op("Gather", [name, index], axis=0)
+            )
+        if type_.dtype == "int64":
+            return result
+        code = DTYPE_CODES["int64"]
+        return self._shape_part(("Cast", result), lambda: self.op("Cast", [result], to=code))
 
     def _chain(self, op: str, operands: list[str]) -> str:
         result = operands[0]
@@ -321,6 +353,11 @@ class ExportContext:
         return result
 
     def _atom_value(self, atom: str) -> str:
+        if atom in self._given:
+            value, zero = self._given_value(atom), self._dim_value(0)
+            if atom not in self._below:
+                value = self._chain("Mul", [value, self._dim_value(-1)])
+            return self._chain("Max", [value, zero])
         if atom not in self._dims:
             meaning = atom_of(atom)
             if meaning is not None and meaning.function == "floor":

@@ -236,13 +236,17 @@ def shape_values(
         kept = bool(node.attr("keepdims"))
         return np.asarray(np.prod(operands[0], axis=node.attr("axes"), keepdims=kept), dtype=object)
     if get_op(node.op).kind == "movement" and node.op != "Pad":
-        indices = [
-            o.astype(np.int64) if node.op == "Gather" and i else o for i, o in enumerate(operands)
-        ]
         target = dict(node.attrs).get("shape", ())
         if isinstance(target, tuple) and any(isinstance(d, SymDim) for d in target):
             return None
-        result = get_op(node.op).eval_fn(FLOAT, indices, dict(node.attrs))
+        try:
+            indices = [
+                o.astype(np.int64) if node.op == "Gather" and i else o
+                for i, o in enumerate(operands)
+            ]
+            result = get_op(node.op).eval_fn(FLOAT, indices, dict(node.attrs))
+        except (TypeError, IndexError):  # an index that is not a number yet
+            return None
         return np.asarray(result, dtype=object)
     return None
 

@@ -23,6 +23,7 @@ from eqsat_opt.ir.onnx.mapping import Call, Untranslatable
 from eqsat_opt.ir.onnx.types import OpaqueTyper, fresh_dim
 from eqsat_opt.ir.ops import OUTPUT, get_op
 from eqsat_opt.ir.sizes.facts import NO_FACTS, SizeFacts
+from eqsat_opt.ir.sizes.given_values import given_values, value_names
 from eqsat_opt.ir.values.dims import (
     Dim,
     Function,
@@ -61,6 +62,9 @@ _COMPUTABLE: dict[Function, int] = {
 
 _READABLE = 1 << 16
 """Elements up to which a reader may read a constant."""
+
+_MOST_TERMS = 64
+"""Terms up to which the elements of integer tensors are polynomials of sizes."""
 
 Array = npt.NDArray[Any]
 
@@ -127,6 +131,14 @@ class ImportContext:
             for dim in type_.shape:
                 if (name := plain_symbol(dim)) is not None:
                     symbols.add(name)
+
+    def _note_values(self, name: str, is_of_body: bool) -> None:
+        """Note the elements of an input of the model, which may be sizes of other values."""
+        values = None if is_of_body else given_values(name, self.types[name])
+        if values is not None and self.opset >= ORDERED_INTEGERS:
+            simplified = elementwise(self.facts.simplified, values)
+            self._values[name] = simplified
+            self._symbols.update(*value_names(name, self.types[name]))
 
     def _new_name(self) -> str:
         base = next((o for o in self._call.outputs if o), self._call.op_type)
@@ -285,7 +297,7 @@ class ImportContext:
             else:
                 return False
         values = shape_values(node, objects, self.facts.is_size)
-        if values is None or values.shape != type_.shape:
+        if values is None or values.shape != type_.shape or any(map(_is_long, values.flat)):
             return False
         if self.facts:
             values = elementwise(self.facts.simplified, values)
@@ -327,6 +339,11 @@ class ImportContext:
         return all(
             self._is_computable(name, own) for name in _factors((meaning.left, meaning.right))
         )
+
+
+def _is_long(value: object) -> bool:
+    """Return whether a value is no size that a model computes, but arithmetic on data."""
+    return isinstance(value, SymDim) and len(value.terms) > _MOST_TERMS
 
 
 def _factors(dims: Iterable[Dim]) -> set[str]:

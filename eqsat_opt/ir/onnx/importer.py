@@ -146,6 +146,7 @@ class _Importer(BodyImporter):
         self._foreign = foreign
         self.conditions = conditions or {}
         self._known = known or Known({}, {})
+        self._is_body = known is not None
         self._demands: dict[str, list[Equation]] = {}
         self._wants_facts = False
         self._units: frozenset[onnx_ir.Node] = frozenset()
@@ -229,6 +230,7 @@ class _Importer(BodyImporter):
                 type_ = _specialised(name, type_, shapes[name])
             self._define(name, type_)
             self._note_symbols(type_, self._symbols)
+            self._note_values(name, self._is_body)
         for name in shapes:
             if name not in inputs:
                 raise ModelError(

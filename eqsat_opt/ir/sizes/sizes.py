@@ -16,6 +16,7 @@ from eqsat_opt.ir.graph.graph import OPAQUE, Graph, sized
 from eqsat_opt.ir.graph.plain_names import axis_name, plain_sizes
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.sizes.equations import Equation, equations, solved
+from eqsat_opt.ir.sizes.given_values import assumed_value, is_of_value
 from eqsat_opt.ir.values.dim_names import read_name
 from eqsat_opt.ir.values.dims import SymDim, dim_names, evaluate_dim, plain_symbol, substituted, sym
 from eqsat_opt.ir.values.types import TensorType
@@ -67,13 +68,17 @@ class Sizes:
         plain, batches = _plain_sizes(graph)
         types = (type_ for type_ in graph.types.values() if isinstance(type_, TensorType))
         inner = {name for type_ in types for dim in type_.shape for name in dim_names(dim)}
+        inner |= {name for dim in _attribute_dims(graph) for name in dim_names(dim)}
         # An equation that could be solved for either of two names is solved for the name of a
         # total.
         order = sorted(plain.keys() - given.keys(), key=lambda n: (not _TOTALS.search(n), n))
         follows = solved(equations(graph), order, sorted(inner - plain.keys()))
         free = sorted((plain.keys() | inner) - given.keys() - follows.keys())
-        growing = [name for name in free if name not in batches]
-        smallest = {name: plain.get(name, _OTHER) for name in free}
+        growing = [name for name in free if name not in batches and not is_of_value(name)]
+        smallest = {
+            name: assumed_value(name) if is_of_value(name) else plain.get(name, _OTHER)
+            for name in free
+        }
         sizes = _completed(follows, {**smallest, **given})
         for scale in _SCALES if growing else ():
             scaled = {**smallest, **{name: smallest[name] * scale for name in growing}}
@@ -240,6 +245,15 @@ def _is_defined(graph: Graph, sizes: Mapping[str, int]) -> bool:
         for type_ in graph.types.values()
         if isinstance(type_, TensorType)
     ) and all(_accepts(graph, number, sizes) for number in range(len(graph.nodes)))
+
+
+def _attribute_dims(graph: Graph) -> Iterator[SymDim]:
+    """Yield the sizes in attributes of operators, some of which are in no type."""
+    for node in graph.nodes:
+        for _, value in node.attrs:
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, SymDim):
+                    yield one
 
 
 def _accepts(graph: Graph, number: int, sizes: Mapping[str, int]) -> bool:

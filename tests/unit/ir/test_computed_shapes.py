@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
+from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.onnx.exporter import export_model
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.folding import exact_value
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.values.dims import Dim, evaluate_dim, floor_div, sym
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.pipeline.options import Options
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
@@ -427,16 +432,128 @@ def test_quotients_of_polynomials_are_exact_where_one_divides() -> None:
 
 
 def test_how_many_are_kept_may_be_a_value() -> None:
-    """TopK of k elements keeps the other axes, Tile only the rank, where k is an input."""
+    """TopK of k elements keeps the other axes, Tile only the rank, where data decide on k."""
     nodes = [
+        node("Cast", ["f"], ["k"], to=INT64),
+        node("Cast", ["f2"], ["k2"], to=INT64),
         node("TopK", ["x", "k"], ["values", "places"], axis=1),
         node("Tile", ["values", "k2"], ["t"]),
         node("Relu", ["values"], ["y"]),
     ]
-    inputs: dict[str, list[int | str | None]] = {"x": ["batch", 40], "k": [1], "k2": [2]}
-    dtypes = {"k": INT64, "k2": INT64}
-    one = model_of(nodes, inputs, {}, {"y": FLOAT, "t": FLOAT}, dtypes=dtypes)
+    inputs: dict[str, list[int | str | None]] = {"x": ["batch", 40], "f": [1], "f2": [2]}
+    one = model_of(nodes, inputs, {}, {"y": FLOAT, "t": FLOAT})
     graph = import_model(load_model(one))
     assert str(graph.types["y"]) == "float32[batch,?values.1]"
     assert str(graph.types["places"]).startswith("int64[batch,?")
     assert str(graph.types["t"]) == "float32[?t.0,?t.1]"
+
+
+# ** values of inputs **
+
+
+def _valued(
+    nodes: list[onnx.NodeProto], constants: Mapping[str, Any], dtype: int = INT64, opset: int = 17
+) -> onnx.ModelProto:
+    """A model with rows of nine numbers and a whole number ``k`` as inputs."""
+    inputs: Mapping[str, list[int | str | None]] = {"x": ["n", 9], "k": []}
+    return model_of(nodes, inputs, constants, {"y": FLOAT}, opset, {"k": dtype})
+
+
+def _agrees(model: onnx.ModelProto, k: Any, rows: int = 3) -> bool:
+    """Return whether the model as it is written again runs and computes the same."""
+    feeds = {"x": np.random.default_rng(0).standard_normal((rows, 9)).astype(np.float32), "k": k}
+    written = onnx_ir.to_proto(export_model(import_model(load_model(model))))
+    found = []
+    for one in (model, written):
+        try:
+            found.append(OrtSession(one, OrtOptions(threads=1)).run(feeds)[0])
+        except RuntimeFailed:
+            found.append(None)
+    if found[0] is None or found[1] is None:
+        return found[0] is found[1]
+    return found[0].shape == found[1].shape and bool((found[0] == found[1]).all())
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_as_many_elements_as_an_input_says_are_kept(dtype: type) -> None:
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        node("Cast", ["k"], ["wide"], to=INT64),
+        node("Reshape", ["wide", "one"], ["count"]),
+        node("TopK", ["x", "count"], ["y", "places"]),
+    ]
+    model = _valued(nodes, {"one": np.asarray([1])}, code)
+    graph = import_model(load_model(model))
+    assert [one.op for one in graph.nodes if one.op == "TopK"] == ["TopK"]
+    for k in (1, 4, 9, -1, 12):
+        assert _agrees(model, np.asarray(k, dtype))
+
+
+@pytest.mark.parametrize("k", [-20, -9, -4, -1, 0, 1, 4, 9, 12])
+def test_a_bound_from_an_input_may_be_negative(k: int) -> None:
+    nodes = [
+        node("Reshape", ["k", "one"], ["end"]),
+        node("Slice", ["x", "begin", "end", "axis"], ["part"]),
+        node("Relu", ["part"], ["y"]),
+    ]
+    constants = {"one": np.asarray([1]), "begin": np.asarray([1]), "axis": np.asarray([1])}
+    model = _valued(nodes, constants)
+    graph = import_model(load_model(model))
+    assert {"StridedSlice", "Relu"} <= {one.op for one in graph.nodes}
+    assert _agrees(model, np.asarray(k))
+
+
+@pytest.mark.parametrize("k", [-1, 0, 1, 3])
+def test_rows_are_repeated_as_an_input_says(k: int) -> None:
+    nodes = [
+        node("Reshape", ["k", "one"], ["count"]),
+        node("Concat", ["count", "one"], ["counts"], axis=0),
+        node("Tile", ["x", "counts"], ["y"]),
+    ]
+    model = _valued(nodes, {"one": np.asarray([1])})
+    graph = import_model(load_model(model))
+    assert not any(one.payload and one.payload.op_type == "Tile" for one in graph.nodes)
+    assert _agrees(model, np.asarray(k))
+
+
+@pytest.mark.parametrize("k", [-1, 0, 3, 9])
+def test_the_target_of_a_reshape_may_ask_for_the_rest(k: int) -> None:
+    """A size of -1 or 0 means another one there, so no value of an input is taken for the size."""
+    nodes = [
+        node("Reshape", ["k", "one"], ["rows"]),
+        node("Concat", ["rows", "nine"], ["target"], axis=0),
+        node("Reshape", ["x", "target"], ["whole"]),
+        node("Relu", ["whole"], ["y"]),
+    ]
+    model = _valued(nodes, {"one": np.asarray([1]), "nine": np.asarray([9])})
+    assert _agrees(model, np.asarray(k))
+    type_ = import_model(load_model(model)).tensor_type("whole")
+    assert type_ is not None
+    assert not any(":" in str(dim) for dim in type_.shape)
+
+
+def test_a_value_that_selects_is_no_size() -> None:
+    nodes = [node("Gather", ["table", "k"], ["row"]), node("Mul", ["x", "row"], ["y"])]
+    model = _valued(nodes, {"table": np.arange(9).reshape(3, 3)}, opset=17)
+    model.graph.node[1].CopyFrom(node("Cast", ["row"], ["y"], to=FLOAT))
+    graph = import_model(load_model(model))
+    assert "Gather" in {one.op for one in graph.nodes}
+    assert _agrees(model, np.asarray(2))
+
+
+def test_a_model_with_sizes_of_values_is_optimised(tmp_path: Path) -> None:
+    nodes = [
+        node("Reshape", ["k", "one"], ["count"]),
+        node("TopK", ["x", "count"], ["top", "places"], axis=0),
+        node("Tile", ["top", "twice"], ["y"]),
+    ]
+    model = _valued(nodes, {"one": np.asarray([1]), "twice": np.asarray([2, 1])})
+    source = tmp_path / "model.onnx"
+    onnx.save(model, source)
+    options = Options(effort="quick", budget_s=60.0, race=False, measure=False, strict=True)
+    run(source, options, output=tmp_path / "fast.onnx")
+    written = onnx.load(tmp_path / "fast.onnx")
+    feeds = {"x": np.eye(4, 9, dtype=np.float32), "k": np.asarray(3)}
+    sessions = [onnxruntime.InferenceSession(one.SerializeToString()) for one in (model, written)]
+    left, right = (session.run(None, feeds)[0] for session in sessions)
+    np.testing.assert_array_equal(left, right)

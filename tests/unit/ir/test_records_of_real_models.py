@@ -20,6 +20,7 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.onnx.kernel_export import export_kernel
 from eqsat_opt.ir.ops import Array
 from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.values.dims import evaluate_dim
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.runtime.inputs import random_inputs
 
@@ -110,11 +111,27 @@ def test_equal_ranges_are_one(sizes: tuple[int, int]) -> None:
 
 
 def test_a_range_of_which_data_decide_is_typed_as_it_is_declared() -> None:
+    nodes = [
+        node("Cast", ["x"], ["n"], to=I64),
+        node("Range", ["zero", "n", "one"], ["a"]),
+        node("Neg", ["a"], ["y"]),
+    ]
+    constants = {"zero": np.array(0), "one": np.array(1)}
+    one = model(nodes, {"x": (F32, [])}, {"y": (I64, ["count"])}, constants)
+    one.graph.value_info.append(helper.make_tensor_value_info("a", I64, ["count"]))
+    assert str(import_model(load_model(one)).types["y"]) == "int64[count]"
+    assert_same(one, {"x": np.array(5.25, np.float32)})
+    assert_same(one, {"x": np.array(-5.25, np.float32)})
+
+
+def test_a_range_up_to_an_input_has_as_many_elements() -> None:
     nodes = [node("Range", ["zero", "n", "one"], ["a"]), node("Neg", ["a"], ["y"])]
     constants = {"zero": np.array(0), "one": np.array(1)}
     one = model(nodes, {"n": (I64, [])}, {"y": (I64, ["count"])}, constants)
-    one.graph.value_info.append(helper.make_tensor_value_info("a", I64, ["count"]))
-    assert str(import_model(load_model(one)).types["y"]) == "int64[count]"
+    type_ = import_model(load_model(one)).tensor_type("y")
+    assert type_ is not None
+    assert [evaluate_dim(type_.shape[0], {"?n:0": 5, "?n:0~": 0})] == [5]
+    assert [evaluate_dim(type_.shape[0], {"?n:0": 0, "?n:0~": 5})] == [0]
     assert_same(one, {"n": np.array(5)})
     assert_same(one, {"n": np.array(-5)})
 
