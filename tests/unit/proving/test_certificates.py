@@ -362,8 +362,9 @@ from eqsat_opt.rules import *
 
 @rule("mine/double-angle", numerics=Numerics.RELAXED)
 def double(x: Tensor):
-    product = ops.Sin(x) * ops.Cos(x)
-    return ops.Sin(ops.Scale(x, factor=2.0)), ops.Scale(product, factor=2.0), is_float(x)
+    y = ops.Sin(x)
+    product = ops.Sin(y) * ops.Cos(y)
+    return ops.Sin(ops.Scale(y, factor=2.0)), ops.Scale(product, factor=2.0), is_float(x)
 """)
     with pytest.raises(RuleRefuted, match="no exact method confirms it"):
         load_rules(str(path), Numerics.RELAXED)
