@@ -44,7 +44,8 @@ HELD: dict[str, dict[str, str]] = {
         "GlobalAveragePool LeakyRelu MatMul MaxPool Mul Relu Reshape Resize Sigmoid Transpose",
         "ir/onnx/computed_shapes.py": "Pad Reshape Resize Slice TopK",
         "ir/onnx/contradictions.py": "Conv ConvTranspose GRU LSTM RNN Reshape",
-        "ir/onnx/export_context.py": "Add Cast Concat Div Equal Gather Max Mod Mul Reshape Sub Where",
+        "ir/onnx/export_context.py": "Add Cast Concat Div Equal Gather Max Mod Mul Reshape Sub "
+        "Where",
         "ir/onnx/foreign_types.py": "Attention Conv Gelu LayerNormalization",
         "ir/onnx/import_context.py": "Expand",
         "ir/onnx/mappings/einsum.py": "MatMul Mul ReduceSum Reshape Transpose",
