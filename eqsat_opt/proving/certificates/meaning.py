@@ -170,7 +170,8 @@ def _content(value: Any) -> object:
             return type(value), value.__bases__, own
     if hasattr(value, "__wrapped__"):  # whose definition names what wraps it
         return value.__wrapped__
-    names = [one.name for one in fields(value)] if is_dataclass(value) else vars(value)
+    # A field that is no parameter is a cache, as that of a hash, which a process fills.
+    names = [f.name for f in fields(value) if f.init] if is_dataclass(value) else vars(value)
     idle = _IDLE.get(type(value), ())
     return type(value), {name: getattr(value, name) for name in names if name not in idle}
 

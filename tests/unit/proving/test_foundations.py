@@ -30,6 +30,8 @@ from eqsat_opt.ir.ops import OPS, domains
 from eqsat_opt.ir.ops._base import OnnxForm, per_element
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.ops.index import signatures
+from eqsat_opt.ir.ops.index.integers import AllOf, AnyOf
+from eqsat_opt.ir.ops.index.polynomials import Poly
 from eqsat_opt.ir.ops.pointwise import _applied
 from eqsat_opt.ir.values.dims import floor_div, sym
 from eqsat_opt.proving.certificates import foundations as module
@@ -46,6 +48,7 @@ from eqsat_opt.proving.certificates.meaning import Meaning
 from eqsat_opt.proving.certificates.semantics import fingerprint
 from eqsat_opt.proving.certificates.syntax import Syntax, _parts
 from eqsat_opt.proving.checks.exact import check_rule
+from eqsat_opt.proving.proof import prove
 from eqsat_opt.proving.selection import standings
 from eqsat_opt.rules import Numerics, Rule, families
 from eqsat_opt.rules.rule import Phase
@@ -478,6 +481,15 @@ def test_the_manifest_has_the_digests_of_the_present() -> None:
     """Without them the book has other certificates than its sources: verify it with --write."""
     data = json.loads(MANIFEST.read_text())
     assert {key: data[key] for key in ("verifier", "operators")} == asdict(as_it_is())
+
+
+def test_what_a_process_has_proven_changes_nothing() -> None:
+    """Formulas remember their hashes, and some of them are constants of modules."""
+    before = computed(Syntax(sources()))
+    hash((AnyOf(()), AllOf(()), Poly(())))
+    for name in ("concat/slice-left", "transpose/compose-2d", "elementwise/add-commute"):
+        prove(BOOK[name])
+    assert computed(Syntax(sources())) == before
 
 
 def test_with_the_manifest_nothing_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

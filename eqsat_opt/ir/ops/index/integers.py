@@ -174,12 +174,15 @@ class AllOf:
     """A conjunction; without parts it is true."""
 
     parts: tuple[Formula, ...]
-    _hash: int = field(default=0, compare=False, repr=False)
+    _hash: int = field(default=0, init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
         if not self._hash:
             object.__setattr__(self, "_hash", hash(self.parts) or 1)
         return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.parts,)  # hashes of texts differ between processes
 
     def symbols(self) -> Iterator[Atom]:
         """Yield all symbols in the formula."""
@@ -195,12 +198,15 @@ class AnyOf:
     """A disjunction; without parts it is false."""
 
     parts: tuple[Formula, ...]
-    _hash: int = field(default=0, compare=False, repr=False)
+    _hash: int = field(default=0, init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
         if not self._hash:
             object.__setattr__(self, "_hash", hash(self.parts) or 1)
         return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.parts,)  # hashes of texts differ between processes
 
     def symbols(self) -> Iterator[Atom]:
         """Yield all symbols in the formula."""

@@ -65,13 +65,16 @@ class Poly:
     """A polynomial with integer coefficients over atoms, in one normal form."""
 
     terms: tuple[tuple[Monomial, int], ...]
-    _hash: int = field(default=0, compare=False, repr=False)
-    _symbols: frozenset[Atom] | None = field(default=None, compare=False, repr=False)
+    _hash: int = field(default=0, init=False, compare=False, repr=False)
+    _symbols: frozenset[Atom] | None = field(default=None, init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
         if not self._hash:
             object.__setattr__(self, "_hash", hash(self.terms) or 1)
         return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.terms,)  # hashes of texts differ between processes
 
     def __add__(self, other: Poly | int) -> Poly:
         if other == 0:
