@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from eqsat_opt.common.numerics import Numerics
+from eqsat_opt.validation.nested import float_leaves
 from eqsat_opt.validation.trials import Kind
 
 __all__ = [
@@ -145,14 +146,7 @@ def compare_values(
         judged_as: the element type in which it was computed, if it is not that of the output.
     """
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
-        same = _same_structure(expected, actual)
-        return Difference(
-            name=name,
-            max_abs=0.0,
-            max_rel=0.0 if same else np.inf,
-            tolerance=tolerance,
-            why="" if same else "values differ",
-        )
+        return _compare_nested(name, expected, actual, scale, tolerance)
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         why = (
             f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.shape)}"
@@ -375,16 +369,18 @@ def widest(spread: Any | None, allowed: Any | None) -> Any | None:
     return np.fmax(spread, allowed / _SPREADS)
 
 
-def _same_structure(a: Any, b: Any) -> bool:
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(_same_structure(x, y) for x, y in zip(a, b, strict=True))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same_structure(a[k], b[k]) for k in a)
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return False
-        if a.dtype.kind in "biuOSU":
-            return bool(np.array_equal(a, b))
-        a, b = a.astype(np.float64), b.astype(np.float64)  # NumPy hardly supports bfloat16
-        return bool(np.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True))
-    return bool(a == b)
+def _compare_nested(
+    name: str, expected: Any, actual: Any, scale: Scale, tolerance: float
+) -> Difference:
+    """Compare sequences and maps: their floats as if they were one tensor, all else exactly."""
+    found = float_leaves(expected, actual)
+    if found is None:
+        return Difference(name, 0.0, np.inf, tolerance, why="values differ")
+    wide, other, dtypes = found
+    if not dtypes:
+        return Difference(name, 0.0, 0.0, tolerance)
+    coarsest = max(dtypes, key=_ROUNDING.__getitem__)
+    error, relative = _float_error(wide, other, coarsest, Scale.of([wide], scale.error))
+    tolerance *= _COARSER.get(coarsest, 1.0)
+    why = "" if relative <= tolerance else "values differ"
+    return Difference(name, error, relative, tolerance, why=why)
