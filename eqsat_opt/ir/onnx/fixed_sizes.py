@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx_ir
 
@@ -18,7 +18,8 @@ def fixed_model(model: onnx_ir.Model, fixed: Mapping[str, int | tuple[int, ...]]
 
     Args:
         model: the model as it was loaded.
-        fixed: symbolic dimension to size, or input to shape.
+        fixed: symbolic dimension to size, an axis without a name, such as ``x.0``, to size, or
+            input to shape.
 
     Raises:
         OptionError: a name is unknown, a shape does not fit its input, or a size is given twice.
@@ -35,8 +36,13 @@ def fixed_model(model: onnx_ir.Model, fixed: Mapping[str, int | tuple[int, ...]]
                 f"the dimension {name!r} is fixed at both {sizes[name]} and {size}; give one size"
             )
 
+    unnamed = dict(_unnamed_axes(result.graph.inputs))
     for name, wanted in fixed.items():
-        if name in plain and isinstance(wanted, int):
+        if name in unnamed and isinstance(wanted, int):
+            value, axis = unnamed[name]
+            assert value.shape is not None
+            value.shape = onnx_ir.Shape([*value.shape[:axis], wanted, *value.shape[axis + 1 :]])
+        elif name in plain and isinstance(wanted, int):
             note(name, wanted)
         elif name in inputs:
             shape = (wanted,) if isinstance(wanted, int) else wanted
@@ -44,7 +50,7 @@ def fixed_model(model: onnx_ir.Model, fixed: Mapping[str, int | tuple[int, ...]]
                 if symbol in plain:
                     note(symbol, size)
         else:
-            known = ", ".join(sorted(plain)) or "none"
+            known = ", ".join(sorted([*plain, *unnamed])) or "none"
             raise OptionError(
                 f"no input of the model has a symbolic dimension {name!r}, nor is it an input; "
                 f"there are: {known}"
@@ -60,6 +66,16 @@ def _values(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
     yield from (*graph.inputs, *graph.outputs)
     for node in graph:
         yield from node.outputs
+
+
+def _unnamed_axes(
+    inputs: Iterable[onnx_ir.Value],
+) -> Iterator[tuple[str, tuple[onnx_ir.Value, int]]]:
+    """Yield the axes of inputs whose sizes have no name, as reports call them."""
+    for value in inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if (dim < 0) if isinstance(dim, int) else (dim.value or "") in UNNAMED:
+                yield f"{value.name}.{axis}", (value, axis)
 
 
 def _fixed_input(value: onnx_ir.Value, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:

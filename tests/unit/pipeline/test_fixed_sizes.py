@@ -115,6 +115,21 @@ def test_inputs_may_be_fixed_by_their_shapes() -> None:
     assert next(iter(fixed.graph.inputs[0].shape or ())) == 1
 
 
+@pytest.mark.parametrize("unnamed", ["none", "empty", "negative"])
+def test_an_axis_without_a_name_has_the_name_that_reports_give_it(unnamed: str) -> None:
+    model = rows()
+    dim = model.graph.input[1].type.tensor_type.shape.dim[1]
+    dim.ClearField("dim_param")
+    if unnamed == "negative":
+        dim.dim_value = -1
+    elif unnamed == "empty":
+        dim.dim_param = ""
+    fixed = fixed_model(load_model(model), {"new.1": 6})
+    assert list(fixed.graph.inputs[1].shape or ())[1] == 6
+    with pytest.raises(OptionError, match=r"'new\.2', nor is it an input; there are: .*new\.1"):
+        fixed_model(load_model(model), {"new.2": 4})
+
+
 @pytest.mark.parametrize(
     ("fixed", "message"),
     [
