@@ -92,7 +92,7 @@ def test_no_certificate_goes_stale(house: House) -> None:
 def test_it_agrees_with_onnx(house: House) -> None:
     done = house.run("-c", GRID)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 20
+    assert int(done.stdout) > 10
 
 
 def test_laws_of_any_function_hold_for_it(house: House) -> None:

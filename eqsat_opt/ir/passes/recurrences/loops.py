@@ -71,13 +71,13 @@ def loops_in(graph: Graph, normal_form: Callable[[Graph], Graph]) -> Iterator[Te
         if node.op != OPAQUE or not any(True for _ in inner_graphs(node.payload)):
             continue
         kind = node.payload.op_type
-        if kind not in ("TensorLoop", "Scan"):
+        if kind not in ("Loop", "Scan"):
             continue
         body = import_bodies(node, graph).get("body")
         if body is None:
             continue
         body = normal_form(body)
-        found = _loop(node, graph, body) if kind == "TensorLoop" else _scan(node, graph, body)
+        found = _loop(node, graph, body) if kind == "Loop" else _scan(node, graph, body)
         if found is not None:
             yield found
 
