@@ -276,7 +276,7 @@ def test_the_plan_of_a_choice_has_its_kernels_algorithms_and_layouts() -> None:
         assert Counter(one.algorithm for one in plan.launches) == ways - unmoved
         assert {one.backend for one in plan.launches} == {"analytic"}
         copies = [one for one in plan.launches if not one.body.steps]
-        assert len(copies) == sum(isinstance(one, ConvertedValue) for one in runs)
+        assert len(copies) == sum(isinstance(one, ConvertedValue) for one in runs) - 1
         images = {buffer.name for buffer in plan.buffers if buffer.form == Form("cuda", "nhwc")}
         convolutions = [one for one in plan.launches if "Conv" in one.body.name]
         assert {name for one in convolutions for name in one.writes} <= images
@@ -285,8 +285,9 @@ def test_the_plan_of_a_choice_has_its_kernels_algorithms_and_layouts() -> None:
         for port, want in zip(plan.outputs, wanted, strict=True):
             assert np.abs(outputs[port.name] - want).max() <= 1e-3 * np.abs(want).max()
         assert plan_from_json(json.loads(plan_text(plan))) == plan
+    # The kernel that was joined saves one pass over its data.
     times = V100.launch_times_us(drafts[0].plan.launches)
-    assert sum(times) == pytest.approx(proposal.choice.extraction.cost)
+    assert 0.9 < sum(times) / proposal.choice.extraction.cost < 1
 
 
 def test_what_takes_no_views_gets_copies_which_have_a_price() -> None:
