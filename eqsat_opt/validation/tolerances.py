@@ -146,7 +146,7 @@ def compare_values(
         judged_as: the element type in which it was computed, if it is not that of the output.
     """
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
-        return _compare_nested(name, expected, actual, scale, tolerance)
+        return _compare_nested(name, expected, actual, scale=scale, tolerance=tolerance)
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         why = (
             f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.shape)}"
@@ -370,7 +370,7 @@ def widest(spread: Any | None, allowed: Any | None) -> Any | None:
 
 
 def _compare_nested(
-    name: str, expected: Any, actual: Any, scale: Scale, tolerance: float
+    name: str, expected: Any, actual: Any, *, scale: Scale, tolerance: float
 ) -> Difference:
     """Compare sequences and maps: their floats as if they were one tensor, all else exactly."""
     found = float_leaves(expected, actual)
