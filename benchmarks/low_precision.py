@@ -176,7 +176,7 @@ def subject_of(name: str, calibration: str, threads: int, budget_s: float) -> It
         )
         survey = survey_of(
             model, sets.fitting, staging, options,
-            deadline=Deadline.after(budget_s), progress=lambda _: None,
+            deadline=Deadline.after(budget_s), progress=lambda _: None, ranging=sets.correcting,
         )  # fmt: skip
         console.print(
             f"{survey.n_sites} operators, {len(survey.kernels)} kernels, "

@@ -96,11 +96,14 @@ def insert_draft(
 
 
 def drop_unread(graph: onnx_ir.Graph, value: onnx_ir.Value) -> None:
-    """Remove a constant from a graph if nothing reads it."""
+    """Remove a constant from a graph if nothing reads it, and what it is computed from."""
     if value.uses() or value.is_graph_output():
         return
     producer = value.producer()
     if producer is not None:
+        operands = [one for one in producer.inputs if one is not None]
         graph.remove(producer, safe=True)
+        for one in operands:
+            drop_unread(graph, one)
     else:
         graph.initializers.pop(value.name or "", None)

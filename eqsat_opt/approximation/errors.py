@@ -37,9 +37,6 @@ __all__ = [
 
 _Array = npt.NDArray[Any]
 
-_MOST_BYTES = 1 << 30
-"""Memory that is set aside for the values of samples."""
-
 
 @dataclass(frozen=True)
 class OutputShift:
@@ -103,8 +100,8 @@ def values_of(
     feeds: Sequence[Feeds],
     staging: Staging,
     options: OrtOptions,
-) -> tuple[dict[str, _Array], ...]:
-    """Return wanted values by name for each sample, as many samples as memory is set aside for.
+) -> Iterator[dict[str, _Array]]:
+    """Yield wanted values by name for one sample after the other.
 
     Args:
         model: the model.
@@ -124,13 +121,9 @@ def values_of(
             if value.name in set(wanted) - there - given:
                 shown.graph.outputs.append(value)
     session = OrtSession(staging.of(shown), options)
-    found: list[dict[str, _Array]] = []
     for fed in feeds:
         values = {**fed, **dict(zip(session.output_names, session.run(fed), strict=True))}
-        found.append({name: np.asarray(values[name]) for name in wanted if name in values})
-        if (len(found) + 1) * sum(one.nbytes for one in found[0].values()) > _MOST_BYTES:
-            break
-    return tuple(found)
+        yield {name: np.asarray(values[name]) for name in wanted if name in values}
 
 
 def local_errors(

@@ -6,19 +6,38 @@ A new implementation is one class with the methods of `ProductImplementation` an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
 from eqsat_opt.approximation.drafts import CONTRIB, ReplacementDraft
-from eqsat_opt.approximation.weights import IntegerWeights, block_weights, integer_weights
+from eqsat_opt.approximation.weights import (
+    BlockWeights,
+    IntegerWeights,
+    block_weights,
+    compensated_weights,
+    integer_weights,
+)
 
-__all__ = ["IMPLEMENTATIONS", "ProductImplementation", "integer_product", "quantise_rows"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "ProductImplementation",
+    "implementations_on",
+    "integer_product",
+    "quantise_rows",
+]
 
 _Array = npt.NDArray[Any]
+
+_MOST_COMPENSATED = 4096
+"""Longest row whose weights are compensated, which takes time and memory by its square and cube."""
+
+_ARM_HALVES = frozenset({"asimdhp", "fphp"})
+"""Extensions of processors of Arm that compute in 16-bit floats."""
 
 
 class ProductImplementation(Protocol):
@@ -29,8 +48,23 @@ class ProductImplementation(Protocol):
         """Name for users, which is unique."""
 
     @property
+    def kernel(self) -> str:
+        """Name of the implementation whose time is also its own; its own name if none is."""
+
+    @property
     def reads_integers(self) -> bool:
         """Whether it reads the rows as `quantise_rows` returns them, instead of floats."""
+
+    def fitted(self, matrix: _Array, rows: Sequence[_Array]) -> ProductImplementation | None:
+        """Return the implementation for one matrix and rows like these.
+
+        Args:
+            matrix: `[k, n]` f32.
+            rows: the rows `[..., k]` of each sample.
+
+        Returns:
+            The implementation; ``None`` if the rows do not allow it.
+        """
 
     def emit(
         self, draft: ReplacementDraft, rows: Sequence[onnx_ir.Value], matrix: _Array
@@ -91,6 +125,14 @@ class _DynamicIntegers:
     is_per_column: bool
     reads_integers: bool = True
 
+    @property
+    def kernel(self) -> str:
+        return self.name
+
+    def fitted(self, matrix: _Array, rows: Sequence[_Array]) -> ProductImplementation | None:
+        del matrix, rows
+        return self
+
     def emit(
         self, draft: ReplacementDraft, rows: Sequence[onnx_ir.Value], matrix: _Array
     ) -> onnx_ir.Value:
@@ -104,20 +146,48 @@ class _DynamicIntegers:
 class _WeightsInBlocks:
     """A product of floats with weights of few bits, each block of a column with its scale.
 
-    ``accuracy`` is onnxruntime's accuracy level: 4 rounds the rows to 8 bits in blocks too, 0
-    computes in floats.
+    Attributes:
+        name: name for users.
+        kernel: name of the implementation with the same nodes.
+        bits, block: bits of a weight, and weights of a block.
+        accuracy: onnxruntime's accuracy level: 4 rounds the rows to 8 bits in blocks too, 0
+            computes in floats.
+        is_symmetric: whether zero is in the middle of the integers.
+        is_compensated: whether weights make up for the errors of others, on rows to which the
+            implementation is fitted. One that is not is rounded as any other.
+        held: the weights of the matrix to which it is fitted.
     """
 
     name: str
+    kernel: str
     bits: int
     block: int
     accuracy: int
+    is_symmetric: bool = True
+    is_compensated: bool = False
+    held: BlockWeights | None = None
     reads_integers: bool = False
+
+    def fitted(self, matrix: _Array, rows: Sequence[_Array]) -> ProductImplementation | None:
+        if not self.is_compensated:
+            return self
+        if len(matrix) > _MOST_COMPENSATED:
+            return None
+        held = compensated_weights(
+            matrix,
+            np.sum([_gram(one) for one in rows], axis=0),
+            bits=self.bits,
+            block=self.block,
+            is_symmetric=self.is_symmetric,
+        )
+        return None if held is None else replace(self, held=held)
 
     def emit(
         self, draft: ReplacementDraft, rows: Sequence[onnx_ir.Value], matrix: _Array
     ) -> onnx_ir.Value:
-        held = block_weights(matrix, bits=self.bits, block=self.block)
+        held = self.held or block_weights(
+            matrix, bits=self.bits, block=self.block, is_symmetric=self.is_symmetric
+        )
         k, n = matrix.shape
         attributes = {
             "K": k,
@@ -127,27 +197,98 @@ class _WeightsInBlocks:
             "accuracy_level": self.accuracy,
         }
         constants = [draft.constant("weight", held.values), draft.constant("scales", held.scales)]
+        if held.zero_points is not None:
+            constants.append(draft.constant("zeros", held.zero_points))
         (result,) = draft.node(
             "MatMulNBits", [*rows, *constants], ["product"], attributes, domain=CONTRIB
         )
         return result
 
 
-IMPLEMENTATIONS: tuple[ProductImplementation, ...] = (
+def _gram(rows: _Array) -> _Array:
+    flat = rows.reshape(-1, rows.shape[-1]).astype(np.float64)
+    return np.asarray(flat.T @ flat)
+
+
+def _in_blocks(
+    bits: int,
+    block: int,
+    *,
+    accuracy: int = 4,
+    is_symmetric: bool = True,
+    is_compensated: bool = False,
+) -> _WeightsInBlocks:
+    kernel = (
+        f"weights of {bits} bits by {block}"
+        f"{'' if accuracy else ', floats'}{'' if is_symmetric else ', asymmetric'}"
+    )
+    return _WeightsInBlocks(
+        f"{kernel}, compensated" if is_compensated else kernel,
+        kernel=kernel, bits=bits, block=block, accuracy=accuracy, is_symmetric=is_symmetric,
+        is_compensated=is_compensated,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Halves:
+    """A product in 16-bit floats, between conversions."""
+
+    name: str = "float16"
+    kernel: str = "float16"
+    reads_integers: bool = False
+
+    def fitted(self, matrix: _Array, rows: Sequence[_Array]) -> ProductImplementation | None:
+        del matrix, rows
+        return self
+
+    def emit(
+        self, draft: ReplacementDraft, rows: Sequence[onnx_ir.Value], matrix: _Array
+    ) -> onnx_ir.Value:
+        (row,) = rows
+        half, single = ({"to": one} for one in (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.FLOAT))
+        (narrow,) = draft.node("Cast", [row], ["narrow"], half)
+        most = np.finfo(np.float16).max
+        weight = draft.constant("weight", np.clip(matrix, -most, most).astype(np.float16))
+        (product,) = draft.node("MatMul", [narrow, weight], ["narrow_product"])
+        return draft.node("Cast", [product], ["product"], single)[0]
+
+
+_IN_8_BITS: tuple[ProductImplementation, ...] = (
     _DynamicIntegers("int8", 8, is_signed=True, is_per_column=False),
     _DynamicIntegers("int8 per column", 8, is_signed=True, is_per_column=True),
     # Without VNNI, sums of two products of 8 bits saturate; one bit less leaves room.
     _DynamicIntegers("int7 per column", 7, is_signed=True, is_per_column=True),
     _DynamicIntegers("uint8", 8, is_signed=False, is_per_column=False),
     _DynamicIntegers("uint8 per column", 8, is_signed=False, is_per_column=True),
+)
+
+IMPLEMENTATIONS: tuple[ProductImplementation, ...] = (
+    *_IN_8_BITS,
     *(
-        _WeightsInBlocks(f"weights of {bits} bits by {block}", bits, block, accuracy=4)
-        for bits in (8, 4)
+        _in_blocks(8, block, is_symmetric=is_symmetric)
+        for is_symmetric in (True, False)
         for block in (32, 128)
     ),
     *(
-        _WeightsInBlocks(f"weights of 4 bits by {block}, floats", 4, block, accuracy=0)
+        _in_blocks(4, block, is_symmetric=is_symmetric)
+        for is_symmetric in (True, False)
+        for block in (16, 32, 64, 128)
+    ),
+    *(_in_blocks(4, block, accuracy=0) for block in (32, 128)),
+    *(
+        _in_blocks(4, block, is_symmetric=is_symmetric, is_compensated=True)
+        for is_symmetric in (True, False)
         for block in (32, 128)
     ),
 )
-"""All implementations besides the product in floats."""
+"""All implementations on integers, besides the product in floats."""
+
+
+def implementations_on(isa: Collection[str]) -> tuple[ProductImplementation, ...]:
+    """Return the implementations for a processor with some extensions of its instructions.
+
+    onnxruntime multiplies 16-bit floats only on processors of Arm that do so themselves; on others
+    it converts them first.
+    """
+    has_halves = not _ARM_HALVES.isdisjoint(isa)
+    return (*IMPLEMENTATIONS, _Halves()) if has_halves else IMPLEMENTATIONS

@@ -28,7 +28,7 @@ class ProductSite:
     Attributes:
         node: the node, a MatMul or Gemm.
         name: name of its result.
-        is_transposed: whether the constant is `[n, k]`.
+        is_transposed: whether the constant is held as `[n, k]`.
         k, n: elements of a row before and after.
     """
 
@@ -60,7 +60,7 @@ class ProductSite:
 
     def matrix(self) -> npt.NDArray[Any]:
         """Return the constant as `[k, n]` f32."""
-        tensor = constant_of(self.weight)
+        tensor, _ = _stored(self.weight)
         assert tensor is not None
         array = tensor.numpy()
         return np.ascontiguousarray(array.T) if self.is_transposed else array
@@ -80,17 +80,32 @@ def _sites(graph: onnx_ir.Graph) -> Iterator[ProductSite]:
         data, weight = node.inputs[_DATA], node.inputs[_WEIGHT]
         if data is None or weight is None or constant_of(data) is not None:
             continue
-        tensor, name = constant_of(weight), node.outputs[0].name
+        (tensor, is_turned), name = _stored(weight), node.outputs[0].name
         if tensor is None or weight in graph.inputs or not name:
             continue
         if tensor.dtype != onnx_ir.DataType.FLOAT or len(tensor.shape) != 2:
             continue
-        is_transposed = node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
+        reads_turned = node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
+        is_transposed = is_turned != reads_turned
         k, n = tensor.shape.numpy()
         if is_transposed:
             k, n = n, k
         if k * n >= _LEAST_WEIGHTS:
             yield ProductSite(node, name, is_transposed, k=k, n=n)
+
+
+def _stored(weight: onnx_ir.Value) -> tuple[onnx_ir.TensorProtocol | None, bool]:
+    """Return the constant of a weight, and whether the weight is its transpose.
+
+    Embeddings that are the last layer as well are transposed there.
+    """
+    producer = weight.producer()
+    if producer is not None and producer.op_type == "Transpose" and not producer.domain:
+        (data,) = producer.inputs
+        graph = producer.graph
+        is_given = isinstance(graph, onnx_ir.Graph) and data in graph.inputs
+        return (None if data is None or is_given else constant_of(data)), True
+    return constant_of(weight), False
 
 
 def is_plain_product(node: onnx_ir.Node) -> bool:

@@ -7,6 +7,7 @@ bits. A unit is an operator that is computed on integers in ranges which calibra
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,19 +18,20 @@ import onnx_ir
 
 from eqsat_opt.approximation.choice import EXACT, Held, HeldForm, KernelOption
 from eqsat_opt.approximation.errors import OutputShift, Probe, SiteErrors, local_errors, values_of
-from eqsat_opt.approximation.implementations import IMPLEMENTATIONS, ProductImplementation
+from eqsat_opt.approximation.implementations import ProductImplementation, implementations_on
 from eqsat_opt.approximation.network import Network, faster
 from eqsat_opt.approximation.prices import Prices, Shape, measure_prices
 from eqsat_opt.approximation.rewriting import with_choice
 from eqsat_opt.approximation.sites import ProductSite, find_sites
 from eqsat_opt.approximation.static.measuring import UnitTimes, unit_errors
-from eqsat_opt.approximation.static.ranges import QuantisedRange
+from eqsat_opt.approximation.static.ranges import QuantisedRange, thinned
 from eqsat_opt.approximation.static.region import static_region
 from eqsat_opt.approximation.static.rewriting import with_static
 from eqsat_opt.approximation.static.units import Unit, find_units
 from eqsat_opt.approximation.static.ways import WAYS
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.processor import device_fingerprint
 from eqsat_opt.runtime.source import Feeds
 from eqsat_opt.runtime.staging import Staging
 
@@ -42,6 +44,12 @@ _PRICING = 0.25
 
 _PROBING = 0.6
 """Share of the time of a survey for runs of the whole model."""
+
+_RANGING = 0.15
+"""Share of the time of a survey for the values of samples."""
+
+_MOST_BYTES = 1 << 30
+"""Memory that is set aside for the values of samples."""
 
 _WORSE = 1.2
 """Ratio of mean squared errors from which one of two implementations is less exact."""
@@ -64,6 +72,7 @@ class Survey:
         n_late: sites and units for whose prices or errors there was no time.
         crests: for each output the squared ratio of its largest to its mean difference.
         implementations: implementations of sites by name.
+        fitted: those that were fitted to a site, by the names of the site and their own.
         ranges: ranges of the values that units read and make.
     """
 
@@ -73,14 +82,29 @@ class Survey:
     n_late: int
     crests: tuple[float, ...]
     implementations: Mapping[str, ProductImplementation]
+    fitted: Mapping[tuple[str, str], ProductImplementation] = field(default_factory=dict)
     ranges: Mapping[str, QuantisedRange] = field(default_factory=dict)
 
     def applied(self, model: onnx_ir.Model, chosen: Mapping[str, str]) -> onnx_ir.Model:
         """Return the model with the chosen implementations, by the name of a result."""
-        sites = {name: self.implementations[way] for name, way in chosen.items() if way not in WAYS}
+        sites = {
+            name: self.fitted.get((name, way), self.implementations[way])
+            for name, way in chosen.items()
+            if way not in WAYS
+        }
         units = {name: WAYS[way] for name, way in chosen.items() if way in WAYS}
         changed = with_choice(model, sites)
         return with_static(changed, units, self.ranges) if units else changed
+
+    def origins(self, model: onnx_ir.Model, chosen: Mapping[str, str]) -> Counter[str]:
+        """Return how often a range of some origin is used in a choice."""
+        names = {
+            name
+            for unit in find_units(model)
+            if chosen.get(unit.name) in WAYS
+            for name in (*unit.reads, unit.name)
+        }
+        return Counter(self.ranges[name].origin for name in names if name in self.ranges)
 
 
 def survey_of(
@@ -90,7 +114,9 @@ def survey_of(
     options: OrtOptions,
     deadline: Deadline,
     progress: Callable[[str], None],
-    implementations: Sequence[ProductImplementation] = IMPLEMENTATIONS,
+    *,
+    ranging: Sequence[Feeds] = (),
+    implementations: Sequence[ProductImplementation] | None = None,
 ) -> Survey:
     """Measure prices, errors and sensitivities, those of the largest gains first.
 
@@ -101,12 +127,16 @@ def survey_of(
         options: options of the sessions.
         deadline: time after which no further site or unit is measured; the others stay in floats.
         progress: called with what is measured.
-        implementations: the implementations of sites to choose from.
+        ranging: further inputs on which ranges are fixed.
+        implementations: the implementations of sites to choose from; ``None`` for all that the
+            processor has.
 
     Raises:
         RuntimeFailed: the model does not run on the inputs.
         ExtractionError: no choice of units was found in time.
     """
+    if implementations is None:
+        implementations = implementations_on(device_fingerprint().isa)
     sites, units = find_sites(model), find_units(model)
     n_sites = len({site.name for site in sites} | {unit.product for unit in units})
     known = {one.name: one for one in implementations}
@@ -123,7 +153,11 @@ def survey_of(
         return nothing
     wanted = {site.data.name or "" for site in sites}
     wanted |= {name for unit in units for name in (*unit.reads, unit.name)}
-    samples = values_of(model, wanted, fitting, staging=staging, options=options)
+    samples, spreads = _samples(
+        values_of(model, wanted, [*fitting, *ranging], staging=staging, options=options),
+        len(fitting),
+        deadline.share(_RANGING),
+    )
     shapes = {site: shape for site in sites if (shape := _shape(site, samples[0])) is not None}
     if shapes:
         progress(f"prices of {len(set(shapes.values()))} products")
@@ -137,7 +171,7 @@ def survey_of(
         progress(f"prices of {len(units)} operators on integers")
     products = _products(shapes, prices)
     region = static_region(
-        model, samples, products, options=options, deadline=deadline.share(_PRICING)
+        model, samples, spreads, products, options=options, deadline=deadline.share(_PRICING)
     )
     unpriced = region.n_late + sum(shape not in prices.floats for shape in shapes.values())
     network = Network(
@@ -160,8 +194,31 @@ def survey_of(
         n_late=late + unpriced,
         crests=tuple(float(np.median(each)) if each else _GAUSSIAN for each in errors.crests),
         implementations=known,
+        fitted=errors.fitted,
         ranges=region.ranges,
     )
+
+
+def _samples(
+    values: Iterable[_Values], n_whole: int, deadline: Deadline
+) -> tuple[tuple[_Values, ...], list[_Values]]:
+    """Return the values of the first samples, and some elements of those of all samples.
+
+    Args:
+        values: the values of one sample after the other, one at least.
+        n_whole: most samples of which all values are kept, as far as memory is set aside for them.
+        deadline: time after which no further sample is run.
+    """
+    whole: list[_Values] = []
+    spreads: list[_Values] = []
+    for number, one in enumerate(values):
+        spreads.append({name: thinned(array) for name, array in one.items()})
+        n_bytes = sum(array.nbytes for array in one.values())
+        if number < n_whole and (not whole or (len(whole) + 1) * n_bytes <= _MOST_BYTES):
+            whole.append(one)
+        if deadline.expired:
+            break
+    return tuple(whole), spreads
 
 
 def _shape(site: ProductSite, values: _Values) -> Shape | None:
@@ -188,6 +245,7 @@ class _Errors:
 
     Attributes:
         crests: for each output the squared ratios of its largest to its mean difference.
+        fitted: implementations as they were fitted to a site, by the names of both.
     """
 
     def __init__(
@@ -207,6 +265,7 @@ class _Errors:
         self._gains: dict[str, tuple[float, ...]] = {}
         self._useful: dict[Shape, tuple[str, ...]] = {}
         self.crests: list[list[float]] = [[] for _ in network.model.graph.outputs]
+        self.fitted: dict[tuple[str, str], ProductImplementation] = {}
 
     def measure(
         self,
@@ -245,12 +304,14 @@ class _Errors:
     def _measure_site(self, site: ProductSite, known: Mapping[str, ProductImplementation]) -> None:
         shape = self._network.shapes[site]
         times = faster(self._network.prices, shape)
-        errors = local_errors(
-            site,
-            [one[site.data.name or ""] for one in self._samples],
-            [known[name] for name in self._useful.get(shape, times)],
-            self._options,
-        )
+        rows, matrix = [one[site.data.name or ""] for one in self._samples], site.matrix()
+        fitted = [
+            one
+            for name in self._useful.get(shape, times)
+            if (one := known[name].fitted(matrix, rows)) is not None
+        ]
+        self.fitted |= {(site.name, one.name): one for one in fitted}
+        errors = local_errors(site, rows, fitted, self._options)
         if errors is None:
             return
         self._useful.setdefault(shape, _useful(times, errors))
@@ -324,7 +385,7 @@ def _scaled(gains: Sequence[float], square: float) -> tuple[float, ...]:
 
 
 def _useful(times: Mapping[str, float], errors: SiteErrors) -> tuple[str, ...]:
-    """Return the implementations at a site of which no other one is both faster and more exact.
+    """Return the implementations at a site of which no other is more exact and as fast.
 
     Other sites of the same shape are offered only these, which saves most of the time for errors.
     """
@@ -334,7 +395,7 @@ def _useful(times: Mapping[str, float], errors: SiteErrors) -> tuple[str, ...]:
         for name in times
         if name in squares
         and not any(
-            times[other] < times[name] and _WORSE * squares[other] < squares[name]
+            times[other] <= times[name] and _WORSE * squares[other] < squares[name]
             for other in squares
         )
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eqsat_opt.common.text import counted
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.values.dims import SymDim
 from eqsat_opt.runtime.given_inputs import GivenInputs, Sample, load_samples
@@ -29,7 +30,7 @@ _LEAST = 3
 _MOST_FITTING, _MOST_CORRECTING, _MOST_HELD_BACK = 4, 16, 64
 """Most samples of each part; sensitivities take a run of the model for each site and sample."""
 
-_DRAWN = 8
+_DRAWN = 16
 """Samples that are drawn where they are random."""
 
 _SEED_STEP = 1_000
@@ -78,8 +79,8 @@ class Calibration:
         GivenInputs(samples).require_fit(model)
         if len(samples) < _LEAST:
             raise OptionError(
-                f"{self.text} holds {len(samples)} sample{'s' * (len(samples) > 1)} for "
-                f"calibration; give {_LEAST} or more, as some are held back: a folder of files, or "
+                f"{self.text} holds {counted(len(samples), 'sample')} for calibration; "
+                f"give {_LEAST} or more, as some are held back: a folder of files, or "
                 "arrays with one axis more, along which samples lie"
             )
         return replace(self, samples=samples)

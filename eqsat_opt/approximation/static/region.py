@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,7 @@ def _kernels(unit: Unit, times: UnitTimes) -> Iterator[KernelOption]:
 def static_region(
     model: onnx_ir.Model,
     samples: tuple[_Values, ...],
+    spreads: Sequence[_Values],
     products: Mapping[str, UnitTimes],
     options: OrtOptions,
     deadline: Deadline,
@@ -85,12 +86,13 @@ def static_region(
     Args:
         model: the model.
         samples: the data and results of units in floats, for each sample.
+        spreads: elements of the same on which ranges are fixed, for each sample, one at least.
         products: times of products by the name of the result.
         options: options of the sessions.
         deadline: time after which no further unit is measured.
     """
     found = find_units(model)
-    ranges = _ranges(found, samples)
+    ranges = _ranges(found, spreads)
     usable = [
         unit
         for unit in found
@@ -127,7 +129,7 @@ def static_region(
     )
 
 
-def _ranges(units: tuple[Unit, ...], samples: tuple[_Values, ...]) -> dict[str, QuantisedRange]:
+def _ranges(units: tuple[Unit, ...], samples: Sequence[_Values]) -> dict[str, QuantisedRange]:
     """Return the ranges of values that are finite floats with elements."""
     ranges: dict[str, QuantisedRange] = {}
 

@@ -62,6 +62,9 @@ _MAKING, _SURVEY = 0.75, 0.7
 
 _RACE_S = 10.0
 
+_USUAL_ERROR = 0.01
+"""Error that many models in 8 bits keep."""
+
 _LATE = "there was no time to measure prices and errors; allow more with --budget"
 
 _INT8_ISA = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
@@ -184,7 +187,7 @@ def _within(
         return _Made(_nothing(request, why))
     survey = survey_of(
         base, sets.fitting, staging, request.session,
-        deadline=making.share(_SURVEY), progress=progress,
+        deadline=making.share(_SURVEY), progress=progress, ranging=sets.correcting,
     )  # fmt: skip
     if not survey.kernels:
         return _Made(_nothing(request, _no_offer(survey), n_sites=survey.n_sites))
@@ -209,12 +212,12 @@ def _within(
     if found is None:
         why = (
             f"no choice keeps an error of {request.max_error:.1e} on {calibration.text}; allow "
-            "more with --max-error, such as 0.01"
+            f"more with --max-error, such as {max(_USUAL_ERROR, 2 * request.max_error):.2g}"
             if quality is None
             else f"no choice keeps {quality.text} on {calibration.text}; ask for less"
         )
         return _Made(_nothing(request, why, n_sites=survey.n_sites))
-    facts = _facts(request, survey, found, len(held_back.feeds))
+    facts = _facts(base, request, survey, found, n_held_back=len(held_back.feeds))
     found.model.metadata_props.pop(RECORD, None)
     if outcome.verdict is not None and outcome.verdict.level:
         found.model.metadata_props.pop(ORT_CONFIG, None)
@@ -262,7 +265,11 @@ def _without_vnni() -> str:
 
 
 def _facts(
-    request: Request, survey: Survey, found: Approximation, n_held_back: int
+    base: onnx_ir.Model,
+    request: Request,
+    survey: Survey,
+    found: Approximation,
+    n_held_back: int,
 ) -> Approximated:
     assert request.calibration is not None
     chosen = found.selection.chosen
@@ -281,6 +288,7 @@ def _facts(
         n_sites=survey.n_sites,
         sites=dict(sorted(chosen.items())),
         implementations=dict(kinds.most_common()),
+        ranges=dict(survey.origins(base, chosen).most_common()),
         operators=tuple(sorted(own)),
         error=found.error,
         goal="" if request.quality is None else request.quality.text,

@@ -110,6 +110,8 @@ class Approximated:
         n_sites: number of operators that have an implementation in low precision.
         sites: name of the result of an operator to its implementation.
         implementations: name of an implementation to the number of its operators.
+        ranges: name of what fixed a range of values, such as ``min-max``, to the number of these
+            values.
         operators: operators of onnxruntime's own domain in the result.
         error: largest difference from the original's outputs on data that were held back, relative
             to the maximum of each; ``None`` where no model was within the bound.
@@ -137,6 +139,7 @@ class Approximated:
     n_sites: int = 0
     sites: Mapping[str, str] = field(default_factory=dict)
     implementations: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, int] = field(default_factory=dict)
     operators: tuple[str, ...] = ()
     error: float | None = None
     goal: str = ""
@@ -158,7 +161,8 @@ class Approximated:
         note = f"; {self.note}" if self.note else ""
         if not self.won:
             return f"none: {self.why}{note}"
-        kinds = ", ".join(f"{name} ×{count}" for name, count in self.implementations.items())
+        kinds = _listed(self.implementations)
+        ranges = f", ranges by {_listed(self.ranges)}" if self.ranges else ""
         gain = ", not raced" if not self.race else ""
         if len(self.race.get("entries", ())) > 2:
             gain = f", {self.floats_speedup:.2f}x in floats"
@@ -167,11 +171,16 @@ class Approximated:
         if self.goal:
             allowed = f"and {self.goal.partition('>=')[0]} is {self.quality:.4g} for {self.goal}"
         return (
-            f"{len(self.sites)} of {counted(self.n_sites, 'operator')} ({kinds}){own}{gain}; "
+            f"{len(self.sites)} of {counted(self.n_sites, 'operator')} ({kinds}{ranges}){own}"
+            f"{gain}; "
             f"outputs differ by at most {self.error:.1e} of their maximum on "
             f"{counted(self.n_held_back, 'sample')} held back of {self.calibration}, "
             f"{allowed}{note}"
         )
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ×{count}" for name, count in counts.items())
 
 
 @dataclass(frozen=True)

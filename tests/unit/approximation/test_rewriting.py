@@ -11,7 +11,7 @@ import onnx_ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from eqsat_opt.approximation.implementations import IMPLEMENTATIONS
+from eqsat_opt.approximation.implementations import IMPLEMENTATIONS, implementations_on
 from eqsat_opt.approximation.rewriting import with_choice
 from eqsat_opt.approximation.sites import find_sites
 from eqsat_opt.ir.onnx.exporter import model_proto
@@ -79,6 +79,32 @@ def test_a_weight_that_another_product_reads_stays() -> None:
     assert "w" in rewritten.graph.initializers
     for left, right in zip(_run(rewritten), _run(model), strict=True):
         assert np.abs(left - right).max() <= 0.03 * np.abs(right).max()
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_weight_may_be_a_transposed_constant(is_read: bool) -> None:
+    """Embeddings that are the last layer as well."""
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "t"], ["y0"]),
+        helper.make_node("Gemm", ["x", "t"], ["y1"], transB=1),
+        *([helper.make_node("Gather", ["w", "i"], ["y2"])] if is_read else []),
+    ]
+    outputs = ["y0", "y1", *(["y2"] if is_read else [])]
+    model = _model(nodes, outputs, w=_weight(), i=np.array([1]))
+    rewritten = with_choice(model, dict.fromkeys(("y0", "y1"), _KNOWN["uint8 per column"]))
+    assert ("w" in rewritten.graph.initializers) is is_read
+    assert not {"Transpose", "MatMul", "Gemm"}.intersection(_operators(rewritten))
+    for left, right in zip(_run(rewritten), _run(model), strict=True):
+        assert np.abs(left - right).max() <= 0.03 * np.abs(right).max()
+
+
+def test_halves_are_for_processors_that_compute_in_them(layers: onnx_ir.Model) -> None:
+    (halves,) = set(implementations_on(["asimdhp"])) - set(implementations_on(["avx2", "f16c"]))
+    rewritten = with_choice(layers, dict.fromkeys("my", halves))
+    assert _operators(rewritten)["Cast"] == 4
+    (left,), (right,) = _run(rewritten), _run(layers)
+    assert 0 < np.abs(left - right).max() <= 2e-3 * np.abs(right).max()
 
 
 def test_names_of_the_model_are_not_taken() -> None:

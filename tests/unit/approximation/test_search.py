@@ -79,6 +79,51 @@ def test_a_survey_without_time_for_all_keeps_one_site(
     assert (len(_times_of(found)), found.n_late) == (1, 1)
 
 
+def test_values_of_as_many_samples_are_kept_as_there_is_memory_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(surveying, "_MOST_BYTES", 3 * 40_000 * 4)
+    values = [{"x": np.arange(40_000, dtype=np.float32) - i} for i in range(6)]
+    whole, spreads = surveying._samples(values, 5, Deadline.never())
+    assert [one["x"].min() for one in whole] == [0, -1, -2]
+    assert [one["x"].min() for one in spreads] == [0, -1, -2, -3, -4, -5]
+    assert max(one["x"].size for one in spreads) < 33_000
+    whole, spreads = surveying._samples(values, 5, Deadline.after(0))
+    assert (len(whole), len(spreads)) == (1, 1)
+
+
+def test_weights_that_make_up_for_errors_are_fitted_to_their_site(
+    layers: onnx_ir.Model, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = "weights of 4 bits by 32, asymmetric"
+    times = {plain: 20.0, f"{plain}, compensated": 20.0}
+    prices = Prices({_SHAPE: 100.0}, {_SHAPE: times}, {(4, 64): 10.0})
+    monkeypatch.setattr(surveying, "measure_prices", lambda *_: prices)
+    monkeypatch.setattr(surveying, "static_region", lambda *_, **__: TimedRegion())
+    found = survey_of(
+        layers, _feeds(0, 32), staging, _OPTIONS, deadline=Deadline.never(), progress=lambda _: None
+    )
+    offered = [
+        {one.name: one.squares[0] for one in kernel.options}
+        for kernel in found.kernels
+        if EXACT not in {one.name for one in kernel.options}
+    ]
+    # What is as fast and more exact at one site is all that another one is offered.
+    assert [len(squares) for squares in offered] == [2, 1]
+    assert offered[0][f"{plain}, compensated"] < 0.8 * offered[0][plain]
+    held_back, fed = expected_of(staging.original, _feeds(50, 4), _OPTIONS), _feeds(50, 4)
+    moved = []
+    for way in times:
+        session = OrtSession(staging.of(found.applied(layers, dict.fromkeys("my", way))), _OPTIONS)
+        moved.append(
+            sum(
+                float(np.sum((session.run(one)[0] - right[0]) ** 2))
+                for one, right in zip(fed, held_back.outputs, strict=True)
+            )
+        )
+    assert moved[1] < moved[0]
+
+
 def test_products_without_prices_are_late(
     layers: onnx_ir.Model, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:

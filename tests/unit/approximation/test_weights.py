@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat_opt.approximation.weights import block_weights, integer_weights
+from eqsat_opt.approximation.weights import (
+    BlockWeights,
+    block_weights,
+    compensated_weights,
+    integer_weights,
+)
 
 _SIZES = st.integers(1, 9)
 
@@ -29,17 +34,59 @@ def test_integers_are_within_half_a_step(
     assert (np.abs(centred * held.scales - matrix) <= held.scales * 0.501).all()
 
 
-@given(st.integers(1, 40), _SIZES, st.integers(0, 99), st.sampled_from((4, 8)))
-def test_blocks_are_within_half_a_step(k: int, n: int, seed: int, bits: int) -> None:
-    matrix, block = _matrix(k, n, seed), 16
-    held = block_weights(matrix, bits=bits, block=block)
-    values = held.values
-    assert values.shape == (n, -(-k // block), block * bits // 8)
+def _floats(held: BlockWeights, k: int, bits: int) -> np.ndarray:
+    """Return the matrix `[k, n]` that blocks mean."""
+    values, zeros = held.values, np.full_like(held.scales, 2 ** (bits - 1))
+    n, blocks = held.scales.shape
     if bits == 4:
-        values = np.stack((values & 15, values >> 4), axis=-1).reshape(*values.shape[:2], block)
-    floats = (values.astype(np.float32) - 2 ** (bits - 1)) * held.scales[..., None]
+        values = np.stack((values & 15, values >> 4), axis=-1).reshape(n, blocks, -1)
+    if held.zero_points is not None:
+        zeros = held.zero_points
+        if bits == 4:
+            zeros = np.stack((zeros & 15, zeros >> 4), axis=-1).reshape(n, -1)[:, :blocks]
+    floats = (values.astype(np.float32) - zeros[..., None]) * held.scales[..., None]
+    return np.asarray(floats.reshape(n, -1)[:, :k].T)
+
+
+@given(st.integers(1, 40), _SIZES, st.integers(0, 99), st.sampled_from((4, 8)), st.booleans())
+def test_blocks_are_within_half_a_step(
+    k: int, n: int, seed: int, bits: int, is_symmetric: bool
+) -> None:
+    matrix, block = _matrix(k, n, seed) + seed / 50, 16
+    held = block_weights(matrix, bits=bits, block=block, is_symmetric=is_symmetric)
+    blocks = -(-k // block)
+    assert held.values.shape == (n, blocks, block * bits // 8)
+    if held.zero_points is not None:
+        assert held.zero_points.shape == (n, -(-blocks * bits // 8))
     steps = np.repeat(held.scales, block, axis=1)[:, :k].T
-    assert (np.abs(floats.reshape(n, -1)[:, :k].T - matrix) <= steps * 0.501).all()
+    # An end of the range may move by half a step, for zero to be met.
+    allowed = 0.501 if is_symmetric else 1.001
+    assert (np.abs(_floats(held, k, bits) - matrix) <= steps * allowed).all()
+
+
+@pytest.mark.parametrize("is_symmetric", [True, False])
+@pytest.mark.parametrize(("k", "block"), [(64, 16), (70, 32)])
+def test_compensated_weights_are_more_exact_in_products(
+    k: int, block: int, is_symmetric: bool
+) -> None:
+    matrix, rng = _matrix(k, 24, 0), np.random.default_rng(1)
+    mixing = rng.standard_normal((k, k)) * rng.exponential(size=k) / k
+    rows, others = (rng.standard_normal((500, k)) @ mixing for _ in range(2))
+    plain = block_weights(matrix, bits=4, block=block, is_symmetric=is_symmetric)
+    fitted = compensated_weights(
+        matrix, rows.T @ rows, bits=4, block=block, is_symmetric=is_symmetric
+    )
+    assert fitted is not None
+    assert fitted.values.shape == plain.values.shape
+    left, right = (np.sum((others @ (_floats(one, k, 4) - matrix)) ** 2) for one in (fitted, plain))
+    assert left < 0.8 * right
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, 0.0])
+def test_data_without_finite_squares_compensate_nothing(odd: float) -> None:
+    gram = np.full((4, 4), odd)
+    matrix = _matrix(4, 3, 0)
+    assert compensated_weights(matrix, gram, bits=4, block=16, is_symmetric=True) is None
 
 
 @pytest.mark.parametrize("is_signed", [True, False])

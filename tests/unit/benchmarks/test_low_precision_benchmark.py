@@ -76,4 +76,4 @@ def test_agreement(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = CliRunner().invoke(low_precision.app, arguments, catch_exceptions=False)
     assert found.exit_code == 0
     assert "none keeps it" in found.output
-    assert " of 4" in found.output
+    assert " of 8" in found.output

@@ -35,9 +35,9 @@ HELD: dict[str, dict[str, str]] = {
             "ReduceMin ReduceSum Relu Resize ReverseSequence Round ScatterElements ScatterND Selu "
             "Sigmoid Sign Softmax Softplus Sqrt Sub Swish TopK Where Xor",
         "approximation/errors.py": "Add",
-        "approximation/implementations.py": "Cast Mul",
+        "approximation/implementations.py": "Cast MatMul Mul",
         "approximation/rewriting.py": "Add MatMul",
-        "approximation/sites.py": "MatMul",
+        "approximation/sites.py": "MatMul Transpose",
         "approximation/static/models.py": "Transpose",
         "approximation/static/rewriting.py": "Add Conv MatMul",
         "approximation/static/units.py": "Add AveragePool Clip Concat Conv "

@@ -38,7 +38,7 @@ def samples(images: onnx_ir.Model) -> tuple[dict[str, np.ndarray], ...]:
     """Return all values of the model for two samples."""
     wanted = {name for unit in find_units(images) for name in (*unit.reads, unit.name)}
     with Staging(images, images) as staging:
-        return values_of(images, wanted, _FEEDS, staging, _OPTIONS)
+        return tuple(values_of(images, wanted, _FEEDS, staging, _OPTIONS))
 
 
 def _ranges(samples: tuple[dict[str, np.ndarray], ...]) -> dict[str, QuantisedRange]:
@@ -117,7 +117,12 @@ def test_a_region_has_a_kernel_for_each_form(
     )
     monkeypatch.setattr(surveying, "conversion_times", lambda *_: (1.0, 1.0))
     found = static_region(
-        images, samples, {"h": times, "y": times}, options=_OPTIONS, deadline=Deadline.never()
+        images,
+        samples,
+        samples,
+        {"h": times, "y": times},
+        options=_OPTIONS,
+        deadline=Deadline.never(),
     )
     assert found.units.keys() == {unit.name for unit in find_units(images)}
     assert found.ranges["p"] == found.ranges["m"]
@@ -128,5 +133,5 @@ def test_a_region_has_a_kernel_for_each_form(
     assert (("hr", HeldForm.FLOATS), "static int8 to floats") in makes
     slow = {name: UnitTimes(1.0, 2.0) for name in found.units}
     monkeypatch.setattr(surveying, "measure_units", lambda *_, **__: slow)
-    none = static_region(images, samples, {}, options=_OPTIONS, deadline=Deadline.never())
+    none = static_region(images, samples, samples, {}, options=_OPTIONS, deadline=Deadline.never())
     assert not none.units

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from eqsat_opt.approximation.static.ranges import QuantisedRange, range_of
+from eqsat_opt.approximation.static.ranges import QuantisedRange, range_of, thinned
 
 _FLOATS = arrays.arrays(
     np.float32, st.integers(0, 40), elements=st.floats(-(2.0**90), 2.0**90, width=32)
@@ -42,10 +44,50 @@ def test_no_wider_range_is_more_exact(array: np.ndarray) -> None:
 
 
 def test_one_value_far_away_is_clipped() -> None:
-    array = np.append(np.random.default_rng(0).standard_normal(100_000), 30.0).astype(np.float32)
-    held = range_of([array])
+    samples = [np.random.default_rng(i).standard_normal(30_000) for i in range(4)]
+    samples[1][0] = 30.0
+    held = range_of([one.astype(np.float32) for one in samples])
     assert held is not None
     assert (255 - held.zero) * held.scale < 28
+
+
+def test_an_outlier_of_every_sample_is_no_reason_to_clip_those_of_others() -> None:
+    """What clips well where it was fixed may not clip well on another sample."""
+    rng = np.random.default_rng(0)
+    samples = [rng.uniform(0, peak, 500).astype(np.float32) for peak in (1.0, 2.0, 3.0)]
+    held = range_of(samples)
+    assert held is not None
+    assert held.origin in ("min-max", "115% of min-max")
+
+
+def _with_outliers(rng: np.random.Generator, size: int) -> np.ndarray:
+    far, large, small = rng.random(size) < 1e-4, 100 * rng.random(size), rng.standard_normal(size)
+    return np.where(far, large, small)
+
+
+@pytest.mark.parametrize(
+    ("draw", "origin"),
+    [
+        (lambda rng: rng.lognormal(0, 1.5, 9_000), "min-max"),
+        (lambda rng: rng.exponential(size=9_000), "percentile"),
+        (lambda rng: _with_outliers(rng, 20_000), "entropy"),
+    ],
+)
+def test_ranges_of_all_origins_win_somewhere(
+    draw: Callable[[np.random.Generator], np.ndarray], origin: str
+) -> None:
+    rng = np.random.default_rng(0)
+    held = range_of([draw(rng).astype(np.float32) for _ in range(4)])
+    assert held is not None
+    assert origin in held.origin
+
+
+def test_thinned_arrays_keep_their_ends() -> None:
+    array = np.random.default_rng(0).standard_normal((500, 300)).astype(np.float32)
+    found = thinned(array)
+    assert (found.min(), found.max()) == (array.min(), array.max())
+    assert found.size < 33_000
+    assert thinned(array[:10]).size == 3_000
 
 
 def test_a_limit_is_kept() -> None:
