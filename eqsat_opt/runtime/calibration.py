@@ -14,7 +14,7 @@ import numpy as np
 
 from eqsat_opt.common.text import counted
 from eqsat_opt.errors import OptionError
-from eqsat_opt.ir.values.dims import SymDim
+from eqsat_opt.ir.values.dims import Dim
 from eqsat_opt.runtime.given_inputs import GivenInputs, Sample, load_samples
 from eqsat_opt.runtime.inputs import InputSpec, random_inputs, sizes_for
 from eqsat_opt.runtime.source import Feeds, ModelSource
@@ -91,7 +91,7 @@ class Calibration:
         inputs: GivenInputs,
         sizes: Mapping[str, int],
         seed: int,
-        derived: Mapping[str, SymDim] | None = None,
+        derived: Mapping[str, Dim] | None = None,
     ) -> CalibrationSets:
         """Return the inputs of a model by their purpose.
 

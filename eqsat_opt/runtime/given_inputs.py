@@ -16,7 +16,7 @@ import onnx
 
 from eqsat_opt.common.paths import shown
 from eqsat_opt.errors import OptionError, printable, reason
-from eqsat_opt.ir.values.dims import SymDim
+from eqsat_opt.ir.values.dims import Dim
 from eqsat_opt.runtime.generators import Generator
 from eqsat_opt.runtime.inputs import InputSpec, input_specs, random_inputs, sizes_for
 from eqsat_opt.runtime.source import Feeds, ModelSource
@@ -57,7 +57,7 @@ class GivenInputs:
     generators: Mapping[str, Generator] = field(default_factory=dict)
 
     def specs(
-        self, model: ModelSource, derived: Mapping[str, SymDim] | None = None
+        self, model: ModelSource, derived: Mapping[str, Dim] | None = None
     ) -> tuple[InputSpec, ...]:
         """Return the inputs of a model as `input_specs` does, with their generators."""
         return tuple(

@@ -13,10 +13,9 @@ import onnx
 from onnx import TensorProto
 
 from eqsat_opt.errors import ModelError, OptionError
-from eqsat_opt.ir.onnx.types import declared_dim
 from eqsat_opt.ir.sizes.sizes import assumed_size
-from eqsat_opt.ir.values.dim_names import plain_names
-from eqsat_opt.ir.values.dims import SymDim, evaluate_dim, plain_symbol
+from eqsat_opt.ir.values.dim_names import declared_dim, plain_names
+from eqsat_opt.ir.values.dims import Dim, SymDim, evaluate_dim, plain_symbol
 from eqsat_opt.runtime.choices import choosing_values
 from eqsat_opt.runtime.generators import Generator, suggested_generator
 from eqsat_opt.runtime.source import ModelSource, read_structure
@@ -74,14 +73,14 @@ class InputSpec:
 
 
 def input_specs(
-    model: ModelSource, derived: Mapping[str, SymDim] | None = None
+    model: ModelSource, derived: Mapping[str, Dim] | None = None
 ) -> tuple[InputSpec, ...]:
     """Return the inputs of `model` that have no default value, in order.
 
     Args:
         model: the model that declares them.
-        derived: symbolic dims that are expressions of others, besides those whose names are such
-            expressions.
+        derived: symbolic dims that are expressions of others or numbers, besides those whose names
+            are such expressions.
 
     Raises:
         ModelError: the model cannot be read, or an input is a sparse or opaque value.
@@ -106,7 +105,7 @@ class _DimReader:
     """A reader of declared dimensions: sizes, symbols, and expressions of other dimensions."""
 
     plain: frozenset[str]
-    derived: Mapping[str, SymDim]
+    derived: Mapping[str, Dim]
 
     def read(
         self, dim: onnx.TensorShapeProto.Dimension, value: str, axis: int

@@ -14,11 +14,11 @@ from fractions import Fraction
 import onnx_ir
 
 from eqsat_opt.ir.onnx.mapping import Untranslatable
-from eqsat_opt.ir.onnx.types import fresh_dim
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.ops.cuts import cut_length
 from eqsat_opt.ir.ops.moving.resampling import scaled
 from eqsat_opt.ir.sizes.given_values import is_of_value
+from eqsat_opt.ir.values.dim_names import fresh_dim
 from eqsat_opt.ir.values.dims import Dim, dim_names, floor_div, literal
 from eqsat_opt.ir.values.types import TensorType, ValueType
 

@@ -43,6 +43,9 @@ _SPLAT_ELEMENTS = 1024
 _MOD = 10
 """First operator set in which Mod computes remainders of integers."""
 
+_EXTREMA_OF_INTEGERS = 12
+"""First operator set in which Max and Min accept integers."""
+
 _SHAPE_OF_SOME = 15
 """First operator set in which Shape can return some of the dimensions."""
 
@@ -357,7 +360,7 @@ class ExportContext:
             value, zero = self._given_value(atom), self._dim_value(0)
             if atom not in self._below:
                 value = self._chain("Mul", [value, self._dim_value(-1)])
-            return self._chain("Max", [value, zero])
+            return self._extremum("max", value, zero)
         if atom not in self._dims:
             meaning = atom_of(atom)
             if meaning is not None and meaning.function == "floor":
@@ -366,7 +369,7 @@ class ExportContext:
                 left, right = self._dim_value(meaning.left), self._dim_value(meaning.right)
                 if meaning.function == "broadcast":
                     return self._broadcast_value(left, right)
-                return self._chain(meaning.function.capitalize(), [left, right])
+                return self._extremum(meaning.function, left, right)
             raise ModelError(
                 f"the size {atom} cannot be computed from the model's inputs; "
                 "give it with --input-shape"
@@ -399,6 +402,18 @@ class ExportContext:
         # No size is more than one divisor below zero.
         moved = self._chain("Div", [self._dim_value(above + below), divisor])
         return self._chain("Add", [moved, self._dim_value(-1)])
+
+    def _extremum(self, function: str, left: str, right: str) -> str:
+        """Return the name of a vector with the larger or the smaller of the sizes in two vectors.
+
+        Before Max and Min took integers, it is the one that a comparison chooses.
+        """
+        if self.opset >= _EXTREMA_OF_INTEGERS:
+            return self._chain(function.capitalize(), [left, right])
+        order, pair = "Greater" if function == "max" else "Less", [left, right]
+        is_first = self._shape_part((order, *pair), lambda: self.op(order, pair))
+        choice = [is_first, left, right]
+        return self._shape_part(("Where", *choice), lambda: self.op("Where", choice))
 
     def _broadcast_value(self, left: str, right: str) -> str:
         """Return the name of a vector with the size to which the sizes in two vectors broadcast."""

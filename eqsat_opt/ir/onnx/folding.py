@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,11 @@ from eqsat_opt.ir.graph.handles import (
 )
 from eqsat_opt.ir.onnx.types import inner_graphs
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
-from eqsat_opt.ir.values.dims import Dim, SymDim, dim_max, dim_min, floor_div, is_size, literal
+from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.types import StaticType, TensorType
 
 __all__ = [
-    "elementwise",
     "evaluate",
     "evaluate_opaque",
     "exact_value",
@@ -40,7 +37,6 @@ __all__ = [
     "is_deterministic",
     "is_exact",
     "rounds_alike",
-    "shape_values",
 ]
 
 Array = npt.NDArray[Any]
@@ -204,114 +200,3 @@ def evaluate_opaque(
     except Exception:  # onnxruntime lacks operators and types, and raises unrelated classes
         return None
     return [np.asarray(next(results)) if name else np.zeros(0) for name in proto.output]
-
-
-def shape_values(
-    node: Node, operands: Sequence[Array], is_size: Callable[[Dim], bool] = is_size
-) -> Array | None:
-    """Return the value of a node on integer tensors whose elements are dimensions.
-
-    Args:
-        node: a node of a registry operator.
-        operands: arrays of integers and dimensions.
-        is_size: whether a dimension is known not to be negative.
-
-    Returns:
-        An array of objects, ``None`` if an element is unknown.
-    """
-    arithmetic = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
-    if node.op in arithmetic:
-        return np.asarray(arithmetic[node.op](*operands), dtype=object)
-    function = _of_sizes(node, is_size)
-    if function is not None:
-        result = elementwise(function, *operands)
-        return None if any(v is None for v in result.reshape(-1)) else result
-    if node.op == "Where":
-        if any(not isinstance(c, (bool, int, np.bool_)) for c in operands[0].reshape(-1)):
-            return None
-        return np.asarray(np.where(operands[0].astype(bool), *operands[1:]), dtype=object)
-    if node.op == "Cast":
-        return operands[0] if node.attr("to") in ("int64", "int32") else None
-    if node.op == "ReduceProd":
-        kept = bool(node.attr("keepdims"))
-        return np.asarray(np.prod(operands[0], axis=node.attr("axes"), keepdims=kept), dtype=object)
-    if get_op(node.op).kind == "movement" and node.op != "Pad":
-        target = dict(node.attrs).get("shape", ())
-        if isinstance(target, tuple) and any(isinstance(d, SymDim) for d in target):
-            return None
-        try:
-            indices = [
-                o.astype(np.int64) if node.op == "Gather" and i else o
-                for i, o in enumerate(operands)
-            ]
-            result = get_op(node.op).eval_fn(FLOAT, indices, dict(node.attrs))
-        except (TypeError, IndexError):  # an index that is not a number yet
-            return None
-        return np.asarray(result, dtype=object)
-    return None
-
-
-def elementwise(function: Callable[..., Any], *operands: Array) -> Array:
-    """Apply a function to the elements of arrays of objects that broadcast."""
-    return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
-
-
-def _of_sizes(node: Node, is_size: Callable[[Dim], bool]) -> Callable[..., Any] | None:
-    """Return the function of two sizes that an operator computes, ``None`` if there is none.
-
-    The function returns ``None`` where its value is unknown.
-    """
-    match node.op:
-        case "Max":
-            return dim_max
-        case "Min":
-            return dim_min
-        case "Div":
-            return partial(_quotient, is_size)
-        case "Mod" if node.attr("fmod"):
-            return partial(_rest, partial(_quotient, is_size))
-        case "Mod":
-            return partial(_rest, _floor)
-        case "Equal":
-            return partial(_equal, is_size)
-    return None
-
-
-def _floor(left: Any, right: Any) -> Any:
-    """Divide by a positive number and round down."""
-    if isinstance(right, SymDim):
-        return 1 if left == right else None
-    return floor_div(left, right) if right > 0 else None
-
-
-def _quotient(is_size: Callable[[Dim], bool], left: Any, right: Any) -> Any:
-    """Divide by a positive number and round towards zero, as ONNX does."""
-    below = _floor(left, right)
-    if below is None or is_size(left) or below * right == left:
-        return below
-    if not isinstance(left, SymDim):
-        return below + 1
-    if is_size(left + (right - 1)):
-        return dim_max(0, below)
-    # Either maximum is 0, by the sign of the numerator.
-    return dim_max(0, below) - dim_max(0, floor_div(left * -1, right))
-
-
-def _rest(quotient: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    whole = quotient(left, right)
-    return None if whole is None else left - whole * right
-
-
-def _equal(is_size: Callable[[Dim], bool], left: Any, right: Any) -> bool | None:
-    """Return whether two sizes are equal, ``None`` if unknown.
-
-    Sizes are not negative; apart from that, two different polynomials may have the same value.
-    """
-    if left == right:
-        return True
-    if isinstance(left, SymDim) and isinstance(right, SymDim):
-        return None
-    if not isinstance(left, SymDim) and not isinstance(right, SymDim):
-        return False
-    size, literal = (left, right) if isinstance(left, SymDim) else (right, left)
-    return False if literal < 0 and is_size(size) else None

@@ -18,12 +18,14 @@ from eqsat_opt.ir.graph.broadcasting import assumed, result_type
 from eqsat_opt.ir.graph.graph import OPAQUE, Constant, Node, attributes
 from eqsat_opt.ir.graph.handles import array_constant, splat_constant
 from eqsat_opt.ir.onnx.files.load import inner_names, node_reads
-from eqsat_opt.ir.onnx.folding import elementwise, evaluate, exact_value, shape_values
+from eqsat_opt.ir.onnx.folding import evaluate, exact_value
 from eqsat_opt.ir.onnx.mapping import Call, Untranslatable
-from eqsat_opt.ir.onnx.types import OpaqueTyper, fresh_dim
+from eqsat_opt.ir.onnx.shape_values import elementwise, shape_values
+from eqsat_opt.ir.onnx.types import OpaqueTyper
 from eqsat_opt.ir.ops import OUTPUT, get_op
 from eqsat_opt.ir.sizes.facts import NO_FACTS, SizeFacts
 from eqsat_opt.ir.sizes.given_values import given_values, value_names
+from eqsat_opt.ir.values.dim_names import fresh_dim
 from eqsat_opt.ir.values.dims import (
     Dim,
     Function,
@@ -38,7 +40,6 @@ from eqsat_opt.ir.values.dims import (
 from eqsat_opt.ir.values.types import StaticType, TensorType, ValueType, numpy_dtype
 
 __all__ = [
-    "ORDERED_INTEGERS",
     "SMALL_ELEMENTS",
     "Array",
     "ImportContext",
@@ -49,14 +50,14 @@ __all__ = [
 SMALL_ELEMENTS = 4096
 """Elements up to which integer tensors are evaluated during the import."""
 
-ORDERED_INTEGERS = 12
-"""First operator set in which Max and Min accept integers."""
+_CHOICES = 9
+"""First operator set that can choose between values, and compare integers."""
 
 _COMPUTABLE: dict[Function, int] = {
-    "broadcast": 9,
+    "broadcast": _CHOICES,
     "floor": 1,
-    "max": ORDERED_INTEGERS,
-    "min": ORDERED_INTEGERS,
+    "max": _CHOICES,
+    "min": _CHOICES,
 }
 """First operator set in which a model can compute a function of two sizes."""
 
@@ -135,7 +136,7 @@ class ImportContext:
     def _note_values(self, name: str, is_of_body: bool) -> None:
         """Note the elements of an input of the model, which may be sizes of other values."""
         values = None if is_of_body else given_values(name, self.types[name])
-        if values is not None and self.opset >= ORDERED_INTEGERS:
+        if values is not None and self.opset >= _CHOICES:
             simplified = elementwise(self.facts.simplified, values)
             self._values[name] = simplified
             self._symbols.update(*value_names(name, self.types[name]))

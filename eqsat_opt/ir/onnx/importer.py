@@ -35,6 +35,7 @@ from eqsat_opt.ir.onnx.import_context import identity_node, is_small_integer
 from eqsat_opt.ir.onnx.mapping import READERS, Call, Reader, Untranslatable
 from eqsat_opt.ir.onnx.quantised import quantised_units
 from eqsat_opt.ir.onnx.runtime_types import runtime_types
+from eqsat_opt.ir.onnx.shape_values import CHOOSING, chosen_values, measured_values
 from eqsat_opt.ir.onnx.types import inner_graphs, merge_dims, standard_schema
 from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.sizes.equations import TOLD, Equation, demands
@@ -287,8 +288,7 @@ class _Importer(BodyImporter):
     def _note_demands(self, node: onnx_ir.Node) -> None:
         self._wants_facts = True
         names = ["" if value is None else value.name or "" for value in node.inputs]
-        types = [self.types.get(name) for name in names]
-        target = None
+        types, target = [self.types.get(name) for name in names], None
         if node.op_type in TOLD:
             try:
                 target = self._second_operand(node, names)
@@ -390,7 +390,11 @@ class _Importer(BodyImporter):
     def _opaque_types(
         self, node: onnx_ir.Node, inputs: tuple[str, ...], captures: tuple[str, ...]
     ) -> list[ValueType]:
-        known = self._shape_operator(node, inputs)
+        known = None
+        if node.domain == "" and node.op_type in ("Shape", "Size"):
+            known = measured_values(node, self.types.get(inputs[0]))
+        elif node.domain == "" and node.op_type in CHOOSING:
+            known = self._chosen(node, inputs)
         if known is not None:
             self._values[node.outputs[0].name or ""] = known
             return [TensorType("int64", known.shape)]
@@ -412,20 +416,16 @@ class _Importer(BodyImporter):
         """Return the elements of a small constant, in order."""
         return [float(element) for element in self.array(name).reshape(-1)]
 
-    def _shape_operator(self, node: onnx_ir.Node, inputs: tuple[str, ...]) -> Array | None:
-        """Return the result of a Shape or a Size as dimensions, ``None`` for other nodes."""
-        if node.domain != "" or node.op_type not in ("Shape", "Size"):
+    def _chosen(self, node: onnx_ir.Node, inputs: tuple[str, ...]) -> Array | None:
+        """Return the elements that constants choose among sizes, ``None`` for other values."""
+        name = inputs[CHOOSING[node.op_type]]
+        values, type_ = self._values.get(name), self.types.get(name)
+        if values is None or not isinstance(type_, TensorType) or type_.dtype != "int64":
             return None
-        type_ = self.types.get(inputs[0])
-        if not isinstance(type_, TensorType):
+        arrays = [values if one == name else self._small_array(one) for one in inputs]
+        if any(one is None for one in arrays):
             return None
-        if node.op_type == "Size":
-            return np.asarray(type_.size, dtype=object)
-        start = node.attributes.get_int("start", 0)
-        dims = list(type_.shape)[start : node.attributes.get_int("end", None)]
-        result = np.empty(len(dims), dtype=object)
-        result[:] = dims
-        return result
+        return chosen_values(node, arrays, self.opset)
 
     def _is_evaluated(
         self,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 import onnx_ir
 
-from eqsat_opt.ir.onnx.types import fresh_dim
+from eqsat_opt.ir.values.dim_names import fresh_dim
 from eqsat_opt.ir.values.dims import Dim, SymDim
 from eqsat_opt.ir.values.types import DTYPE_CODES, TensorType, ValueType
 

@@ -20,15 +20,13 @@ from onnx.shape_inference import InferenceError
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.foreign_types import standing_in
-from eqsat_opt.ir.values.dim_names import UNNAMED, plain_names, read_name
-from eqsat_opt.ir.values.dims import Dim, SymDim, plain_symbol, sym
+from eqsat_opt.ir.values.dim_names import declared_dim, plain_names
+from eqsat_opt.ir.values.dims import Dim, SymDim, plain_symbol
 from eqsat_opt.ir.values.types import DTYPE_CODES, DTYPE_NAMES, OtherType, TensorType, ValueType
 
 __all__ = [
     "DEFAULT_OPSET",
     "OpaqueTyper",
-    "declared_dim",
-    "fresh_dim",
     "inner_graphs",
     "merge_dims",
     "opset_of",
@@ -57,11 +55,6 @@ def inner_graphs(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
             yield from attribute.as_graphs()
 
 
-def fresh_dim(value: str, axis: int) -> SymDim:
-    """Return an unknown dimension, with a name that only this axis of this value has."""
-    return sym(f"?{value}.{axis}")
-
-
 def shape_of(shape: onnx_ir.Shape, value: str, plain: Collection[str] = ()) -> tuple[Dim, ...]:
     """Return the dimensions of an onnx-ir shape; unknown ones become fresh symbols of ``value``.
 
@@ -74,13 +67,6 @@ def shape_of(shape: onnx_ir.Shape, value: str, plain: Collection[str] = ()) -> t
         declared_dim(dim if isinstance(dim, int) else dim.value or "", value, axis, plain)
         for axis, dim in enumerate(shape)
     )
-
-
-def declared_dim(declared: int | str, value: str, axis: int, plain: Collection[str] = ()) -> Dim:
-    """Return a declared dimension; a negative size, no name and the name ``?`` mean unknown."""
-    if isinstance(declared, int):
-        return declared if declared >= 0 else fresh_dim(value, axis)
-    return read_name(declared, plain) if declared not in UNNAMED else fresh_dim(value, axis)
 
 
 def type_from_ir(value: onnx_ir.Value, plain: Collection[str] = ()) -> ValueType:

@@ -103,9 +103,21 @@ def _demanded(
 ) -> Iterator[tuple[Dim, Dim, bool]]:
     """Yield pairs of sizes that must be equal, and whether they must be even where one is 1."""
     match node.op_type:
-        case "MatMul" if min(map(len, shapes)) > 1:
-            yield shapes[0][-1], shapes[1][-2], True
+        case "MatMul" if min(map(len, shapes)) > 0:
+            yield shapes[0][-1], shapes[1][-2:][0], True
             yield from _aligned([shape[:-2] for shape in shapes])
+        case "Gemm" if all(len(shape) == 2 for shape in shapes[:2]):
+            swapped = [node.attributes.get_int(name, 0) for name in ("transA", "transB")]
+            yield shapes[0][0 if swapped[0] else 1], shapes[1][1 if swapped[1] else 0], True
+        case "Conv" | "ConvTranspose" if min(map(len, shapes[:2])) > 2:
+            channels = shapes[1][0]
+            if node.op_type == "Conv":
+                channels = shapes[1][1] * node.attributes.get_int("group", 1)
+            yield shapes[0][1], channels, True
+        case "BatchNormalization" | "InstanceNormalization" if len(shapes[0]) > 1:
+            yield shapes[0][1], shapes[1][0], True
+        case "GRU" | "LSTM" | "RNN" if min(map(len, shapes[:2])) > 2:
+            yield shapes[0][2], shapes[1][2], True
         case "Reshape" if not any(isinstance(dim, int) and dim <= 0 for dim in shapes[1]):
             yield dim_product(shapes[0]), dim_product(shapes[1]), True
         case "Squeeze":

@@ -229,7 +229,8 @@ def facts_of(
 
     Args:
         equations: the equations demanded by operators that run whenever the model does.
-        given: names of sizes of the model's inputs, which stay as they are.
+        given: names of sizes of the model's inputs, which stay as they are, except for one of two
+            that must be equal, and one that must equal a number.
         known: facts that hold in any case; where they show that neither side is 1, an equation is
             strict.
     """
@@ -250,7 +251,7 @@ def _follows(equation: Equation, given: Collection[str]) -> SizeFacts:
     bounds = {*_bounds(equation), *_signs(equation)}
     if bounds or not equation.is_strict:
         return SizeFacts(frozenset(bounds))
-    solution = _solved(difference)
+    solution = _solved(difference) or _one_of_two(equation, given)
     if solution is not None:
         return SizeFacts(named=dict([solution]))
     target, source = sorted((equation.left, equation.right), key=_complexity)
@@ -339,6 +340,18 @@ def _solved(difference: SymDim) -> tuple[str, Dim] | None:
         rest = difference - sym(name) * coefficient
         if name not in set(_inside(rest)):
             return name, _divided(rest, -coefficient)
+    return None
+
+
+def _one_of_two(equation: Equation, given: Collection[str]) -> tuple[str, Dim] | None:
+    """Return a given size and another one, or a literal, that it must equal."""
+    sides = sorted((equation.left, equation.right), key=_complexity, reverse=True)
+    for size, other in (sides, sides[::-1]):
+        name, rest = plain_symbol(size), plain_symbol(other)
+        if name is None or name not in given:
+            continue
+        if (rest is not None and rest in given) or (isinstance(other, int) and other >= 0):
+            return name, other
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
+from itertools import chain, combinations, product
 
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph, sized
@@ -17,8 +17,17 @@ from eqsat_opt.ir.graph.plain_names import axis_name, plain_sizes
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.sizes.equations import Equation, equations, solved
 from eqsat_opt.ir.sizes.given_values import assumed_value, is_of_value
+from eqsat_opt.ir.sizes.interface import renamed_sizes
 from eqsat_opt.ir.values.dim_names import read_name
-from eqsat_opt.ir.values.dims import SymDim, dim_names, evaluate_dim, plain_symbol, substituted, sym
+from eqsat_opt.ir.values.dims import (
+    Dim,
+    SymDim,
+    dim_names,
+    evaluate_dim,
+    plain_symbol,
+    substituted,
+    sym,
+)
 from eqsat_opt.ir.values.types import TensorType
 
 __all__ = ["Sizes", "assumed_size", "other_sizes", "size_sets"]
@@ -54,7 +63,7 @@ class Sizes:
     given: Mapping[str, int] = field(default_factory=dict)
     assumed: Mapping[str, int] = field(default_factory=dict)
     data: Mapping[str, int] = field(default_factory=dict)
-    derived: Mapping[str, SymDim] = field(default_factory=dict)
+    derived: Mapping[str, Dim] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph, given: Mapping[str, int]) -> Sizes:
@@ -72,7 +81,13 @@ class Sizes:
         # An equation that could be solved for either of two names is solved for the name of a
         # total.
         order = sorted(plain.keys() - given.keys(), key=lambda n: (not _TOTALS.search(n), n))
-        follows = solved(equations(graph), order, sorted(inner - plain.keys()))
+        renamed = renamed_sizes(graph)
+        wanted = chain(
+            (Equation(sym(name), dim, "input", is_strict=True) for name, dim in renamed.items()),
+            equations(graph),
+        )
+        first = [name for name in renamed if name not in given]
+        follows = solved(wanted, order, [*first, *sorted(inner - plain.keys())])
         free = sorted((plain.keys() | inner) - given.keys() - follows.keys())
         growing = [name for name in free if name not in batches and not is_of_value(name)]
         smallest = {
@@ -94,7 +109,12 @@ class Sizes:
             {
                 name: size
                 for name, size in follows.items()
-                if name in plain and isinstance(size, SymDim) and plain.keys() >= {*dim_names(size)}
+                if (
+                    name in plain
+                    and isinstance(size, SymDim)
+                    and plain.keys() >= {*dim_names(size)}
+                )
+                or name in renamed
             },
         )
 
@@ -142,7 +162,7 @@ def other_sizes(sizes: Sizes) -> Iterator[Sizes]:
     own = [name for name in sizes.assumed if name not in sizes.derived]
     tried = [dict(sizes.assumed)]
 
-    def variant(changes: Mapping[str, int], derived: Mapping[str, SymDim]) -> Iterator[Sizes]:
+    def variant(changes: Mapping[str, int], derived: Mapping[str, Dim]) -> Iterator[Sizes]:
         assumed = {**sizes.assumed, **changes}
         follows = {**sizes.derived, **derived}
         assumed.update(
@@ -224,7 +244,7 @@ def size_sets(
 
 def _plain_sizes(graph: Graph) -> tuple[dict[str, int], set[str]]:
     """Return a plain size for every symbol of the inputs, and the symbols that are batch sizes."""
-    plain: dict[str, int] = {}
+    plain: dict[str, int] = dict.fromkeys(renamed_sizes(graph), _OTHER)
     batches: set[str] = set()
     for name in graph.inputs:
         type_ = graph.tensor_type(name)
@@ -284,7 +304,7 @@ def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -
         type_ for type_ in (graph.tensor_type(name) for name in graph.inputs) if type_ is not None
     ]
     dims = {dim for type_ in types for dim in type_.shape if isinstance(dim, SymDim)}
-    symbols = {name for dim in dims for name in dim_names(dim)}
+    symbols = {name for dim in dims for name in dim_names(dim)} | renamed_sizes(graph).keys()
     sizes: dict[str, int] = {}
     formulas: dict[SymDim, int] = {}
     for name, value in given.items():

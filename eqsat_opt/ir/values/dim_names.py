@@ -23,7 +23,7 @@ from eqsat_opt.ir.values.dims import (
     sym,
 )
 
-__all__ = ["UNNAMED", "parsed_name", "plain_names", "read_name"]
+__all__ = ["UNNAMED", "declared_dim", "fresh_dim", "parsed_name", "plain_names", "read_name"]
 
 UNNAMED = frozenset({"", "?"})
 """Names for an unknown size; two dimensions with such a name need not have the same size."""
@@ -164,3 +164,15 @@ def read_name(name: str, plain: Collection[str]) -> Dim:
     if parsed is None or not set(dim_names(parsed)) <= set(plain):
         return sym(name)
     return parsed
+
+
+def fresh_dim(value: str, axis: int) -> SymDim:
+    """Return an unknown dimension, with a name that only this axis of this value has."""
+    return sym(f"?{value}.{axis}")
+
+
+def declared_dim(declared: int | str, value: str, axis: int, plain: Collection[str] = ()) -> Dim:
+    """Return a declared dimension; a negative size, no name and the name ``?`` mean unknown."""
+    if isinstance(declared, int):
+        return declared if declared >= 0 else fresh_dim(value, axis)
+    return read_name(declared, plain) if declared not in UNNAMED else fresh_dim(value, axis)

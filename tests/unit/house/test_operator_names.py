@@ -44,8 +44,8 @@ HELD: dict[str, dict[str, str]] = {
         "GlobalAveragePool LeakyRelu MatMul MaxPool Mul Relu Reshape Resize Sigmoid Transpose",
         "ir/onnx/computed_shapes.py": "Pad Reshape Resize Slice TopK",
         "ir/onnx/contradictions.py": "Conv ConvTranspose GRU LSTM RNN Reshape",
-        "ir/onnx/export_context.py": "Add Cast Concat Div Equal Gather Max Mod Mul Reshape Sub "
-        "Where",
+        "ir/onnx/export_context.py":
+            "Add Cast Concat Div Equal Gather Greater Less Mod Mul Reshape Sub Where",
         "ir/onnx/foreign_types.py": "Attention Conv Gelu LayerNormalization",
         "ir/onnx/import_context.py": "Expand",
         "ir/onnx/mappings/einsum.py": "MatMul Mul ReduceSum Reshape Transpose",
@@ -53,7 +53,9 @@ HELD: dict[str, dict[str, str]] = {
             "GatherElements GatherND ReverseSequence ScatterElements ScatterND",
         "ir/onnx/mappings/recurrence.py": "GRU LSTM RNN Tanh",
         "ir/onnx/mappings/resampling.py": "Expand Resize",
-        "ir/sizes/equations.py": "Concat Expand MatMul Reshape Where",
+        "ir/sizes/equations.py":
+            "BatchNormalization Concat Conv ConvTranspose Expand GRU InstanceNormalization LSTM "
+            "MatMul RNN Reshape Where",
         "ir/onnx/mappings/attention.py":
             "Add Attention Gather MaskedAttention MatMul Mul Repeat Softmax Transpose",
         "ir/onnx/mappings/constants.py": "Expand Range",
@@ -84,9 +86,10 @@ HELD: dict[str, dict[str, str]] = {
         "ir/passes/batch_normalisation.py":
             "Add BatchNormalization Conv ConvTranspose Div MatMul Mul Sqrt Sub",
         "ir/passes/nonfinite.py": "Div Exp Mul Pow Reciprocal Rsqrt Scale Square",
-        "ir/onnx/folding.py":
-            "Add Cast Div Equal Gather LeakyRelu Max Min Mod Mul Pad Pow ReduceMean ReduceProd "
-            "Sub Where",
+        "ir/onnx/folding.py": "Gather LeakyRelu Pow ReduceMean",
+        "ir/onnx/shape_values.py":
+            "Abs Add And Cast Div Equal Gather Greater GreaterOrEqual Less LessOrEqual Max Min Mod "
+            "Mul Neg Not Or Pad ReduceMax ReduceMin ReduceProd ReduceSum Sub Where Xor",
         "ir/passes/gemms.py": "Add MatMul Transpose",
         "ir/passes/fp16.py": "Cast InstanceNormalization LRN",
         "ir/graph/handles.py": "Reshape",

@@ -121,6 +121,12 @@ def test_quotients_of_quotients_are_one() -> None:
         ),
         (2 * floor_div(N, 32), floor_div(N, 16), False, floor_div(N, 16), floor_div(N, 16)),
         (dim_min(8, N), N, True, dim_min(2 * N + 1, N + 9), 2 * N + 1),
+        # Of two sizes of inputs one stays, and none that is a number in every run.
+        (N, P, True, N + P, 2 * N),
+        (P, N, False, N + P, N + P),
+        (8, N, True, N + P, P + 8),
+        (N, 2 * P, True, N + P, N + P),
+        (-1 * N, P, True, N + P, N + P),
     ],
 )
 def test_what_follows_from_an_equation(

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
 from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.graph.graph import OPAQUE
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.equations import Equation, equations, solved
@@ -179,7 +180,7 @@ def test_inputs_follow_when_one_size_changes() -> None:
         drawn = random_inputs(model, 0, {"past_length": past, "sequence_length": 3})
         assert drawn["mask"].shape == (2, past + 3)
     derived = sym("past_length") + sym("sequence_length")
-    specs = input_specs(decoder("n", is_gathered=True), {"n": derived})  # type: ignore[dict-item]
+    specs = input_specs(decoder("n", is_gathered=True), {"n": derived})
     drawn = random_inputs(specs, 0, {"past_length": 0, "sequence_length": 3})
     assert drawn["mask"].shape == (2, 3)
 
@@ -300,3 +301,73 @@ def test_an_inferred_size_is_inferred_by_the_runtime(size: int, flag: int) -> No
     assert not found.report.warnings
     assert "Div" not in found.report.operators_after
     assert found.report.operators_after["Relu"] == 1
+
+
+# ** sizes with names of their own that must be equal **
+
+
+def operator_on(
+    op: str,
+    *shapes: list[int | str | None],
+    weights: list[tuple[int, ...]] | None = None,
+    **attrs: Any,
+) -> onnx.ModelProto:
+    """One operator on inputs of these shapes and on constants, between two Relus."""
+    names = [f"i{place}" for place in range(len(shapes))]
+    held = {
+        f"w{place}": np.full(shape, 0.5, np.float32) for place, shape in enumerate(weights or [])
+    }
+    nodes = [
+        helper.make_node("Relu", ["i0"], ["a"]),
+        helper.make_node(op, ["a", *names[1:], *held], ["b"], **attrs),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info(name, FLOAT, shape)
+            for name, shape in zip(names, shapes, strict=True)
+        ],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in held.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+EQUAL: dict[str, onnx.ModelProto] = {
+    "two names": operator_on("MatMul", ["n", "k"], ["m", "p"]),
+    "no names": operator_on("MatMul", [None, None], [None, None]),
+    "four axes": operator_on("MatMul", ["n", "c", 4, "k"], ["n", "c", "m", "p"]),
+    "a vector": operator_on("MatMul", ["n", "k"], ["m"]),
+    "a number": operator_on("MatMul", ["n", "k"], weights=[(8, 4)]),
+    "transposed": operator_on("Gemm", ["k", "n"], weights=[(4, 8)], transA=1, transB=1),
+    "channels": operator_on("Conv", ["n", "c", "h", "w"], weights=[(4, 2, 3, 3)], group=2),
+    "channels back": operator_on("ConvTranspose", ["n", "c", "h", "w"], weights=[(4, 2, 3, 3)]),
+    "statistics": operator_on("BatchNormalization", ["n", "c", "h"], weights=[(6,)] * 4),
+    "features": operator_on("Concat", ["n", "k", 3], ["m", "p", 3], axis=1),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_sizes_that_must_be_equal_are_one(name: str) -> None:
+    """The operator is in the e-graph, and inputs are drawn at sizes at which it runs."""
+    model = EQUAL[name]
+    graph = import_model(load_model(model))
+    assert all(node.op != OPAQUE for node in graph.nodes)
+    result = run(model, replace(OPTIONS, effort="quick"))
+    assert not any("sizes" in note for note in result.report.notes)
+    assert sum(result.report.operators_after.values()) < 4
+
+
+@pytest.mark.parametrize("given", ["k", "m"])
+def test_either_name_of_one_size_may_be_given(given: str) -> None:
+    model = EQUAL["two names"]
+    sizes = Sizes.of(import_model(load_model(model)), {given: 5})
+    assert sizes.inputs["k"] == sizes.inputs["m"] == 5
+    options = replace(OPTIONS, effort="quick")
+    for one in (replace(options, shapes={given: 5}), replace(options, fixed={given: 5})):
+        assert sum(run(model, one).report.operators_after.values()) == 3
+    with pytest.raises(OptionError, match="no input of the model"):
+        run(model, replace(options, shapes={"q": 5}))

@@ -13,7 +13,7 @@ import onnx_ir
 
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.equal_graphs import is_identity
-from eqsat_opt.ir.onnx.types import fresh_dim
+from eqsat_opt.ir.values.dim_names import fresh_dim
 from eqsat_opt.ir.values.dims import Dim, SymDim, is_size
 from eqsat_opt.ir.values.types import OtherType, TensorType, ValueType
 
