@@ -4,8 +4,10 @@
 
 `front` prints time and error of: our choice at each bound; onnxruntime's `quantize_dynamic` with
 signed and unsigned weights, per tensor and per channel; `quantize_static` per channel, with 8 and
-7 bits; and greedy searches, which order operators by their sensitivity and compute as many of them
-in 8 bits as the bound permits (by bisection).
+7 bits, in ranges by min-max, entropy and percentile; and greedy searches, which order operators by
+their sensitivity and compute as many of them in 8 bits as the bound permits (by bisection). Of our
+choice it also prints by how much an optimum could be faster than predicted at most, and the seconds
+from prices and errors to the model.
 All of them are measured on the same data, and run in turns; times are minima.
 
     python -m benchmarks.low_precision agreement MODEL --calibration FOLDER --errors 0.01
@@ -23,6 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +63,17 @@ _GREEDY = {
 
 @dataclass(frozen=True)
 class Row:
-    """A way to run the model: its error on data held back, and its time relative to floats."""
+    """A way to run the model: its error on data held back, and its time relative to floats.
+
+    Attributes:
+        way: name of the way.
+        bound: bound on the error; ``None`` if the way has none.
+        error: largest difference of an output on data held back, as a share of its maximum.
+        time_ms, ratio: time of a run, and its share of that in floats.
+        products: number of operators in low precision.
+        gap: share of the predicted time that an optimum could save at most; ``None`` without proof.
+        search_s: seconds of the search for the choice.
+    """
 
     way: str
     bound: float | None
@@ -68,6 +81,25 @@ class Row:
     time_ms: float
     ratio: float
     products: int
+    gap: float | None = None
+    search_s: float | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A model in low precision.
+
+    Attributes:
+        model: the model.
+        products: number of operators in low precision.
+        gap: share of the predicted time that an optimum could save at most; ``None`` without proof.
+        search_s: seconds of the search for the choice.
+    """
+
+    model: ModelSource
+    products: int
+    gap: float | None = None
+    search_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,14 +109,14 @@ class _Subject:
     model: onnx_ir.Model
     staging: Staging
     survey: Survey
-    fitting: Sequence[Feeds]
+    ranging: Sequence[Feeds]
     correcting: Expected
     held_back: Expected
     options: OrtOptions
 
 
-_Ways = dict[tuple[str, float | None], tuple[ModelSource, int]]
-"""Model and number of products in low precision, by the name of a way and its bound."""
+_Ways = dict[tuple[str, float | None], _Found]
+"""Models by the name of a way and its bound."""
 
 Model = Annotated[str, typer.Argument(help="An ONNX file or zoo:NAME.")]
 Errors = Annotated[str, typer.Option(help="Bounds on the error, with commas.")]
@@ -106,25 +138,35 @@ def front(
     """Print the front of time against error beside uniform recipes and a greedy search."""
     bounds = [float(one) for one in errors.split(",")]
     with subject_of(model, calibration, threads, budget) as subject:
-        ways: _Ways = {("floats", None): (subject.staging.original, 0)}
+        ways: _Ways = {("floats", None): _Found(subject.staging.original, 0)}
         ways |= uniform_ways(subject)
         for bound in bounds:
             found = _best(subject, bound)
             if found is not None:
-                ways["ours", bound] = subject.staging.of(found[0]), found[1]
+                ways["ours", bound] = found
             for way, names in _GREEDY.items():
                 made, count = _greedy(subject, bound, names)
                 if count:
-                    ways[way, bound] = subject.staging.of(made), count
+                    ways[way, bound] = _Found(subject.staging.of(made), count)
         rows = _measured(subject, ways)
     table = Table(title=model)
-    for name in ("way", "bound", "error held back", "ms", "of floats", "products"):
+    for name in (
+        "way",
+        "bound",
+        "error held back",
+        "ms",
+        "of floats",
+        "products",
+        "gap",
+        "search s",
+    ):
         table.add_column(name)
     for row in rows:
         bound_text = "" if row.bound is None else f"{row.bound:.3g}"
         table.add_row(
             row.way, bound_text, f"{row.error:.2e}", f"{row.time_ms:.2f}", f"{row.ratio:.3f}",
-            str(row.products),
+            str(row.products), "" if row.gap is None else f"{row.gap:.2%}",
+            "" if row.search_s is None else f"{row.search_s:.1f}",
         )  # fmt: skip
     console.print(table)
     if json_file is not None:
@@ -151,7 +193,7 @@ def agreement(
             if found is None:
                 table.add_row(f"{bound:.3g}", "", "none keeps it", "0")
                 continue
-            session = OrtSession(subject.staging.of(found[0]), subject.options)
+            session = OrtSession(found.model, subject.options)
             held = subject.held_back
             agreed, worst = 0, 0.0
             for fed, outputs in zip(held.feeds, held.outputs, strict=True):
@@ -159,7 +201,10 @@ def agreement(
                 worst = max(worst, *(shift_of(*pair).largest for pair in pairs))
                 agreed += all(np.array_equal(a.argmax(-1), b.argmax(-1)) for a, b in pairs)
             table.add_row(
-                f"{bound:.3g}", f"{worst:.2e}", f"{agreed} of {len(held.feeds)}", str(found[1])
+                f"{bound:.3g}",
+                f"{worst:.2e}",
+                f"{agreed} of {len(held.feeds)}",
+                str(found.products),
             )
     console.print(table)
 
@@ -183,12 +228,12 @@ def subject_of(name: str, calibration: str, threads: int, budget_s: float) -> It
             f"{survey.n_late} had no time"
         )
         yield _Subject(
-            model, staging, survey, sets.fitting, correcting=correcting, held_back=held_back,
-            options=options,
+            model, staging, survey, (*sets.fitting, *sets.correcting), correcting=correcting,
+            held_back=held_back, options=options,
         )  # fmt: skip
 
 
-def _best(subject: _Subject, bound: float) -> tuple[onnx_ir.Model, int] | None:
+def _best(subject: _Subject, bound: float) -> _Found | None:
     if not subject.survey.kernels:
         return None
     task = SearchTask(
@@ -196,8 +241,17 @@ def _best(subject: _Subject, bound: float) -> tuple[onnx_ir.Model, int] | None:
         staging=subject.staging, options=subject.options, deadline=Deadline.never(),
         progress=lambda _: None,
     )  # fmt: skip
+    began = time.perf_counter()
     found = fastest_within(bound, task)
-    return None if found is None else (found.model, len(found.selection.chosen))
+    if found is None:
+        return None
+    selection = found.selection
+    return _Found(
+        subject.staging.of(found.model),
+        len(selection.chosen),
+        gap=1 - selection.bound_us / selection.time_us,
+        search_s=time.perf_counter() - began,
+    )
 
 
 def _greedy(subject: _Subject, bound: float, names: Sequence[str]) -> tuple[onnx_ir.Model, int]:
@@ -224,7 +278,12 @@ def _greedy(subject: _Subject, bound: float, names: Sequence[str]) -> tuple[onnx
 
 def uniform_ways(subject: _Subject) -> _Ways:
     """Return the models that onnxruntime's own quantisation makes."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
+    from onnxruntime.quantization import (
+        CalibrationMethod,
+        QuantType,
+        quantize_dynamic,
+        quantize_static,
+    )
 
     ways: _Ways = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -236,21 +295,25 @@ def uniform_ways(subject: _Subject) -> _Ways:
                 made = onnx.load(target)
                 count = sum(node.op_type.startswith("MatMulInt") for node in made.graph.node)
                 text = f"quantize_dynamic {kind.name}{' per channel' * per_channel}"
-                ways[text, None] = made, count
-        for reduces in (False, True):
+                ways[text, None] = _Found(made, count)
+        for method, reduces in product(CalibrationMethod, (False, True)):
             # It needs operator set 13 for scales of channels.
             if subject.model.opset_imports.get("", 0) < _PER_CHANNEL_OPSET:
                 continue
+            if method is CalibrationMethod.Distribution:  # for weights of 8-bit floats
+                continue
             quantize_static(
-                source, target, _Reader(subject.fitting), weight_type=QuantType.QInt8,
+                source, target, _Reader(subject.ranging), weight_type=QuantType.QInt8,
                 activation_type=QuantType.QUInt8, per_channel=True, reduce_range=reduces,
+                calibrate_method=method,
             )  # fmt: skip
             made = onnx.load(target)
             rounded = {node.output[0] for node in made.graph.node if node.op_type.startswith("Deq")}
             count = sum(
                 bool(node.input) and set(node.input[:2]) <= rounded for node in made.graph.node
             )
-            ways[f"quantize_static{' 7 bits' * reduces}", None] = made, count
+            text = f"quantize_static {method.name}{' 7 bits' * reduces}"
+            ways[text, None] = _Found(made, count)
     return ways
 
 
@@ -276,7 +339,7 @@ def error_of(model: ModelSource, expected: Expected, options: OrtOptions) -> flo
 def _measured(subject: _Subject, ways: _Ways) -> list[Row]:
     """Measure errors, and times in turns."""
     fed = subject.held_back.feeds[0]
-    calls = {way: OrtSession(model, subject.options).bind(fed) for way, (model, _) in ways.items()}
+    calls = {way: OrtSession(one.model, subject.options).bind(fed) for way, one in ways.items()}
     best_s = dict.fromkeys(calls, float("inf"))
     for _ in range(_ROUNDS):
         for way, call in calls.items():
@@ -288,12 +351,14 @@ def _measured(subject: _Subject, ways: _Ways) -> list[Row]:
         Row(
             way=way[0],
             bound=way[1],
-            error=error_of(model, subject.held_back, subject.options),
+            error=error_of(one.model, subject.held_back, subject.options),
             time_ms=1e3 * best_s[way],
             ratio=best_s[way] / floats_s,
-            products=count,
+            products=one.products,
+            gap=one.gap,
+            search_s=one.search_s,
         )
-        for way, (model, count) in ways.items()
+        for way, one in ways.items()
     ]
 
 

@@ -111,6 +111,8 @@ class SearchTask:
         deadline: time after which no further candidate is measured.
         progress: called with what is done.
         seed: seed of the search.
+        is_exact: whether the model in floats computes what the original does. One that came
+            quantised does not, so that floats everywhere are a candidate too.
     """
 
     model: onnx_ir.Model
@@ -122,6 +124,7 @@ class SearchTask:
     deadline: Deadline
     progress: Callable[[str], None]
     seed: int = 0
+    is_exact: bool = True
 
     def selection(self, limits: Sequence[float]) -> Selection:
         """Choose within limits on the squared error of each output.
@@ -129,6 +132,8 @@ class SearchTask:
         Raises:
             ExtractionError: no solution was found in time.
         """
+        if not self.survey.kernels:
+            return Selection({}, time_us=0.0, bound_us=0.0, squares=(0.0,) * len(limits))
         return select_within(
             self.survey.kernels,
             self.survey.needed,
@@ -174,10 +179,11 @@ def fastest_within(bound: float, task: SearchTask) -> Approximation | None:
             break
         selection = task.selection([(margin * target) ** 2 / one for one in corrections])
         key = tuple(sorted(selection.chosen.items()))
-        if not (key or tried):  # predictions may be too large, so something is measured
+        may_stop = task.is_exact and not key
+        if may_stop and not tried:  # predictions may be too large, so something is measured
             corrections = [one / _LOOSENED for one in corrections]
             continue
-        if not key or key in tried or any(_is_no_faster(selection, one) for one in accepted):
+        if may_stop or key in tried or any(_is_no_faster(selection, one) for one in accepted):
             break
         try:
             candidate, session = task.candidate(selection, number + 1)
@@ -214,7 +220,7 @@ def fastest_of_quality(quality: Quality, task: SearchTask) -> Approximation | No
         OptionError: the measure does not fit the outputs.
     """
     good, bad = 0.0, math.inf
-    verdicts: dict[tuple[tuple[str, str], ...], bool] = {(): True}
+    verdicts: dict[tuple[tuple[str, str], ...], bool] = {(): True} if task.is_exact else {}
     accepted: list[Approximation] = []
     for number in range(_ROUNDS):
         if task.deadline.expired or bad <= _CLOSE * good:

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,8 @@ _WORSE = 1.2
 
 _GAUSSIAN = 16.0
 """Squared ratio of the largest to the mean difference of an output where nothing was measured."""
+
+_NO_RANGES: Mapping[str, QuantisedRange] = MappingProxyType({})
 
 _INTEGERS = ("int8 per column", "uint8 per column", "int8", "uint8")
 """Implementations whose kernel also computes on integers in fixed ranges."""
@@ -116,6 +119,7 @@ def survey_of(
     progress: Callable[[str], None],
     *,
     ranging: Sequence[Feeds] = (),
+    own_ranges: Mapping[str, QuantisedRange] = _NO_RANGES,
     implementations: Sequence[ProductImplementation] | None = None,
 ) -> Survey:
     """Measure prices, errors and sensitivities, those of the largest gains first.
@@ -128,6 +132,7 @@ def survey_of(
         deadline: time after which no further site or unit is measured; the others stay in floats.
         progress: called with what is measured.
         ranging: further inputs on which ranges are fixed.
+        own_ranges: ranges that the model came with, by the names of values.
         implementations: the implementations of sites to choose from; ``None`` for all that the
             processor has.
 
@@ -171,8 +176,9 @@ def survey_of(
         progress(f"prices of {len(units)} operators on integers")
     products = _products(shapes, prices)
     region = static_region(
-        model, samples, spreads, products, options=options, deadline=deadline.share(_PRICING)
-    )
+        model, samples, spreads, products,
+        own_ranges=own_ranges, options=options, deadline=deadline.share(_PRICING),
+    )  # fmt: skip
     unpriced = region.n_late + sum(shape not in prices.floats for shape in shapes.values())
     network = Network(
         model,

@@ -78,6 +78,7 @@ def static_region(
     samples: tuple[_Values, ...],
     spreads: Sequence[_Values],
     products: Mapping[str, UnitTimes],
+    own_ranges: Mapping[str, QuantisedRange],
     options: OrtOptions,
     deadline: Deadline,
 ) -> TimedRegion:
@@ -88,11 +89,12 @@ def static_region(
         samples: the data and results of units in floats, for each sample.
         spreads: elements of the same on which ranges are fixed, for each sample, one at least.
         products: times of products by the name of the result.
+        own_ranges: ranges that the model came with; others are fixed on ``spreads``.
         options: options of the sessions.
         deadline: time after which no further unit is measured.
     """
     found = find_units(model)
-    ranges = _ranges(found, spreads)
+    ranges = _ranges(found, spreads, own_ranges)
     usable = [
         unit
         for unit in found
@@ -129,7 +131,11 @@ def static_region(
     )
 
 
-def _ranges(units: tuple[Unit, ...], samples: Sequence[_Values]) -> dict[str, QuantisedRange]:
+def _ranges(
+    units: tuple[Unit, ...],
+    samples: Sequence[_Values],
+    own_ranges: Mapping[str, QuantisedRange],
+) -> dict[str, QuantisedRange]:
     """Return the ranges of values that are finite floats with elements."""
     ranges: dict[str, QuantisedRange] = {}
 
@@ -143,7 +149,7 @@ def _ranges(units: tuple[Unit, ...], samples: Sequence[_Values]) -> dict[str, Qu
             one.dtype != np.float32 or not one.size for one in arrays
         ):
             return None
-        return range_of(arrays, most)
+        return own_ranges.get(name) or range_of(arrays, most)
 
     for unit in units:
         for name in unit.reads:

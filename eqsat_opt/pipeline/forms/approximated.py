@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir
 
 from eqsat_opt.approximation.choice import floats_us
+from eqsat_opt.approximation.dequantising import in_floats
 from eqsat_opt.approximation.drafts import CONTRIB
 from eqsat_opt.approximation.search import (
     Approximation,
@@ -66,6 +67,8 @@ _USUAL_ERROR = 0.01
 """Error that many models in 8 bits keep."""
 
 _LATE = "there was no time to measure prices and errors; allow more with --budget"
+
+_ARRIVED = "the model came quantised, and what is not listed computes in floats"
 
 _INT8_ISA = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
 """Extensions of processors that multiply and add 8-bit integers in one instruction."""
@@ -171,6 +174,9 @@ def _within(
     deadline: Deadline,
 ) -> _Made:
     assert request.calibration is not None
+    arrived = in_floats(base)
+    if arrived is not None:
+        base = arrived.model
     calibration = request.calibration.for_model(staging.original)
     sizes = sizes_of(outcome, request)
     sets = calibration.sets(
@@ -188,8 +194,9 @@ def _within(
     survey = survey_of(
         base, sets.fitting, staging, request.session,
         deadline=making.share(_SURVEY), progress=progress, ranging=sets.correcting,
+        own_ranges={} if arrived is None else arrived.ranges,
     )  # fmt: skip
-    if not survey.kernels:
+    if not survey.kernels and arrived is None:
         return _Made(_nothing(request, _no_offer(survey), n_sites=survey.n_sites))
     held_back = expected_of(staging.original, sets.held_back, request.session)
     quality = request.quality
@@ -203,6 +210,7 @@ def _within(
         deadline=making,
         progress=progress,
         seed=request.seed,
+        is_exact=arrived is None,
     )
     found = (
         fastest_within(request.max_error, task)
@@ -218,6 +226,8 @@ def _within(
         )
         return _Made(_nothing(request, why, n_sites=survey.n_sites))
     facts = _facts(base, request, survey, found, n_held_back=len(held_back.feeds))
+    if arrived is not None:
+        facts = replace(facts, note="; ".join(one for one in (facts.note, _ARRIVED) if one))
     found.model.metadata_props.pop(RECORD, None)
     if outcome.verdict is not None and outcome.verdict.level:
         found.model.metadata_props.pop(ORT_CONFIG, None)

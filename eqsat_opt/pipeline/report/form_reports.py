@@ -161,7 +161,7 @@ class Approximated:
         note = f"; {self.note}" if self.note else ""
         if not self.won:
             return f"none: {self.why}{note}"
-        kinds = _listed(self.implementations)
+        kinds = _listed(self.implementations) or "none"
         ranges = f", ranges by {_listed(self.ranges)}" if self.ranges else ""
         gain = ", not raced" if not self.race else ""
         if len(self.race.get("entries", ())) > 2:

@@ -53,6 +53,8 @@ def test_the_front(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [(one["way"], one["bound"], one["products"]) for one in rows] == [
         ("floats", None, 0), ("ours", 0.05, 1), ("greedy", 0.05, 1),
     ]  # fmt: skip
+    assert [one["gap"] is not None for one in rows] == [False, True, False]
+    assert rows[1]["gap"] < 0.01
     assert [one["error"] > 0 for one in rows] == [False, True, True]
 
 
@@ -61,12 +63,14 @@ def test_uniform_recipes_run(model: str) -> None:
     with low_precision.subject_of(model, "random", 1, 5.0) as subject:
         ways = low_precision.uniform_ways(subject)
         assert [way for way, _ in ways if "static" in way] == [
-            "quantize_static", "quantize_static 7 bits",
+            f"quantize_static {method}{bits}"
+            for method in ("MinMax", "Entropy", "Percentile")
+            for bits in ("", " 7 bits")
         ]  # fmt: skip
-        assert all(count == 1 for _, count in ways.values())
+        assert all(one.products == 1 for one in ways.values())
         # Signed weights of 8 bits saturate without VNNI.
-        for way in ("quantize_dynamic QUInt8", "quantize_static 7 bits"):
-            made, _ = ways[way, None]
+        for way in ("quantize_dynamic QUInt8", "quantize_static MinMax 7 bits"):
+            made = ways[way, None].model
             assert 0 < low_precision.error_of(made, subject.held_back, subject.options) < 0.2
 
 

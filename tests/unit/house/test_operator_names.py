@@ -34,6 +34,8 @@ HELD: dict[str, dict[str, str]] = {
             "Min Mish Mod Mul Neg Not Or PRelu Pad Pow RNN Range Reciprocal ReduceMax ReduceMean "
             "ReduceMin ReduceSum Relu Resize ReverseSequence Round ScatterElements ScatterND Selu "
             "Sigmoid Sign Softmax Softplus Sqrt Sub Swish TopK Where Xor",
+        "approximation/dequantising.py": "Add AveragePool Cast Concat Conv Div Floor "
+        "GlobalAveragePool HardSigmoid LeakyRelu MatMul MaxPool Mul Relu Reshape Sigmoid Softmax",
         "approximation/errors.py": "Add",
         "approximation/implementations.py": "Cast MatMul Mul",
         "approximation/rewriting.py": "Add MatMul",

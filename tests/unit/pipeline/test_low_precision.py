@@ -224,3 +224,53 @@ def test_sizes_are_those_of_the_calibration_data(tmp_path: Path) -> None:
     assert report.approximated is not None
     assert report.approximated.won
     assert [one["given"] for one in report.to_json()["sizes"]] == [{"rows": 4}]
+
+
+def _quantised(scale: float = 0.05) -> onnx.ModelProto:
+    """Return the product between the conversions of a quantiser."""
+    made = _proto()
+    rng = np.random.default_rng(0)
+    # Sums of two products of 8 bits may saturate, those of 7 do not.
+    matrix = rng.integers(-63, 64, (_K, _K)).astype(np.int8)
+    weights = {
+        "q": matrix, "qs": np.float32(0.01), "qz": np.int8(0),
+        "s": np.float32(scale), "z": np.uint8(128),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "s", "z"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["q", "qs", "qz"], ["w"]),
+        helper.make_node("MatMul", ["xf", "w"], ["m"]),
+        helper.make_node("Relu", ["m"], ["y"]),
+    ]
+    tensors = [numpy_helper.from_array(np.asarray(a), name) for name, a in weights.items()]
+    graph = helper.make_graph(nodes, "q", made.graph.input, made.graph.output, tensors)
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize(("time_us", "is_faster"), [(10.0, True), (101.0, False)])
+def test_a_model_that_came_quantised_is_searched_in_floats(
+    time_us: float, is_faster: bool, prices: dict[str, float]
+) -> None:
+    prices["uint8"] = time_us
+    result = run(_quantised(), Options(**_TERMS))
+    low = result.report.approximated
+    assert low is not None
+    assert low.won
+    assert low.implementations == ({"uint8": 1} if is_faster else {})
+    assert ("MatMulInteger" in _operators(result.model)) is is_faster
+    assert "DequantizeLinear" not in _operators(result.model)
+    assert "the model came quantised" in _row(result.report)
+    assert low.error is not None
+    assert 0 < low.error <= 0.05
+
+
+@pytest.mark.usefixtures("prices")
+def test_a_model_that_came_quantised_keeps_the_bound() -> None:
+    report = run(_quantised(), Options(**{**_TERMS, "max_error": 1e-5})).report
+    assert "none: no choice keeps an error of 1.0e-05" in _row(report)
+    terms = {**_TERMS, "max_error": 1e-5, "quality": "cosine>=0.99"}
+    good = run(_quantised(), Options(**terms)).report.approximated
+    assert good is not None
+    assert good.won

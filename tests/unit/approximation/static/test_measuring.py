@@ -116,16 +116,15 @@ def test_a_region_has_a_kernel_for_each_form(
         surveying, "measure_units", lambda units, *_, **__: {one.name: times for one in units}
     )
     monkeypatch.setattr(surveying, "conversion_times", lambda *_: (1.0, 1.0))
+    own = {"x": QuantisedRange(0.5, 7, "own")}
+    products = {"h": times, "y": times}
     found = static_region(
-        images,
-        samples,
-        samples,
-        {"h": times, "y": times},
-        options=_OPTIONS,
-        deadline=Deadline.never(),
-    )
+        images, samples, samples, products,
+        own_ranges=own, options=_OPTIONS, deadline=Deadline.never(),
+    )  # fmt: skip
     assert found.units.keys() == {unit.name for unit in find_units(images)}
     assert found.ranges["p"] == found.ranges["m"]
+    assert found.ranges["x"] == own["x"]
     makes = {(kernel.makes, kernel.options[0].name) for kernel in found.kernels()}
     assert ((("x", HeldForm.STATIC_RANGE)), EXACT) in makes
     assert (("r0", HeldForm.FLOATS), EXACT) in makes
@@ -133,5 +132,8 @@ def test_a_region_has_a_kernel_for_each_form(
     assert (("hr", HeldForm.FLOATS), "static int8 to floats") in makes
     slow = {name: UnitTimes(1.0, 2.0) for name in found.units}
     monkeypatch.setattr(surveying, "measure_units", lambda *_, **__: slow)
-    none = static_region(images, samples, samples, {}, options=_OPTIONS, deadline=Deadline.never())
+    none = static_region(
+        images, samples, samples, {},
+        own_ranges=own, options=_OPTIONS, deadline=Deadline.never(),
+    )  # fmt: skip
     assert not none.units
