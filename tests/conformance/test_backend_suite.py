@@ -15,7 +15,7 @@ from benchmarks import onnx_backend_suite as suite
 from benchmarks.onnx_backend_suite import EXCLUDED, KINDS, Case, Verdict, every_case, judge, sample
 from eqsat_opt.ir.onnx.exporter import model_proto
 
-SAMPLE, LARGE = 16, 80
+SAMPLE, LARGE = 8, 80
 """Cases of each kind in every run, and with `--slow`."""
 
 
@@ -46,9 +46,9 @@ def test_the_sample_is_large_and_covers_every_kind(
     if not verdicts:
         pytest.skip("counts what the test before it found")
     passed = Counter(v.kind for v in verdicts if v.outcome == "passed")
-    assert passed.total() >= 40
+    assert passed.total() >= 20
     assert passed.keys() == set(KINDS)
-    assert sum(v.status == "unmeasured" for v in verdicts) > 2  # came back changed
+    assert sum(v.status == "unmeasured" for v in verdicts) > 1  # came back changed
     assert sample(cases, SAMPLE) == sample(cases, SAMPLE)
     assert sample(cases, len(cases) + 1) == cases
 

@@ -19,7 +19,7 @@ from tests.property.edges.draft import Impossible, runs
 from tests.property.edges.models import draw_model, draw_operator
 from tests.property.edges.optimised import wrong_in, wrong_in_mappings
 
-_EXAMPLES = 40
+_EXAMPLES = 20
 
 
 @settings(max_examples=max(_EXAMPLES, settings().max_examples))

@@ -153,7 +153,7 @@ def check(problem: Problem, objective: AnyObjective, known: Sequence[Solution], 
 @pytest.mark.parametrize("batch", range(10))
 def test_every_objective_agrees_with_brute_force(batch: int) -> None:
     graphs = feasible = infeasible = 0
-    for seed in range(batch * 112, batch * 112 + 112):
+    for seed in range(batch * 40, batch * 40 + 40):
         problem = egraph(seed)
         known = known_solutions(problem)
         if known is None:
@@ -166,9 +166,9 @@ def test_every_objective_agrees_with_brute_force(batch: int) -> None:
                 feasible += 1
             else:
                 infeasible += 1
-    assert graphs >= 100
-    assert feasible > 150
-    assert infeasible > 15
+    assert graphs >= 35
+    assert feasible > 50
+    assert infeasible > 5
 
 
 @pytest.fixture

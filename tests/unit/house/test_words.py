@@ -15,6 +15,7 @@ def found(folder: Path, source: str) -> list[tuple[int, str]]:
     return list(breaches(path))
 
 
+@pytest.mark.slow  # CI runs the command itself
 def test_the_package_reads_alone() -> None:
     assert main([str(PACKAGE)]) == 0
 

@@ -38,6 +38,7 @@ from eqsat_opt.ir.values.dims import (
 )
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.pipeline.options import Options
+from tests.sampling import sampled
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
@@ -586,7 +587,7 @@ def test_nothing_but_shapes_passes_through(name: str) -> None:
     assert through <= {"Shape", "Identity", "NonZero"}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sampled(MODELS, 2))
 def test_what_is_written_computes_the_same_at_other_sizes(name: str) -> None:
     build, sizes = MODELS[name]
     model = build()
@@ -623,7 +624,7 @@ def test_types_say_the_shapes_of_every_run(name: str) -> None:
         model.graph.output.append(helper.make_tensor_value_info(value, dtype, None))
     names = sorted(MODELS[name][1])
     ran = 0
-    for chosen in itertools.product((0, 1, 2, 8, 11, 19, 24, 31), repeat=len(names)):
+    for chosen in itertools.product((0, 1, 2, 8, 19, 31), repeat=len(names)):
         sizes = dict(zip(names, chosen, strict=True))
         try:
             results = outputs_of(model, sizes)

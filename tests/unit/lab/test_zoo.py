@@ -192,7 +192,7 @@ def test_the_tables_of_this_file_cover_the_zoo() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    sampled(zoo.names(), 3),
+    sampled(zoo.names(), 9),
 )
 class TestFullSize:
     def test_is_the_described_graph_and_alive(self, name: str) -> None:
