@@ -118,7 +118,9 @@ class Meaning:
             # A text that is another one at every start makes no certificate valid.
             text = self._defined(found, value.__module__) or f"unknown {id(value)}"
             return f"{text} {self._named([held, value.__defaults__, value.__kwdefaults__])}"
-        return f"{type(value).__name__} {self._named(_content(value))}"
+        # Python 3.14 has another name for the type of `X | Y`.
+        kind = "UnionType" if isinstance(value, UnionType) else type(value).__name__
+        return f"{kind} {self._named(_content(value))}"
 
     def _defined(self, found: Iterable[Definition], module: str) -> str:
         return " or ".join(self._spelled(one, vars(sys.modules[module])) for one in found)

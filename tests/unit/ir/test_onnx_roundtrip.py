@@ -131,6 +131,7 @@ def _same(found: Any, expected: Any, rtol: float, atol: float) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # onnx's cases overflow on purpose
+@pytest.mark.filterwarnings("ignore:Setting the shape on a NumPy array:DeprecationWarning")
 def test_backend_node_cases_compute_the_same() -> None:
     compared = 0
     for case in _node_cases():

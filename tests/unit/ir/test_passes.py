@@ -131,7 +131,7 @@ def test_a_pass_changes_its_example_once(row: Pass) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_pass_numbers_its_cases(row: Pass) -> None:
     function = row.run.func if isinstance(row.run, partial) else row.run
-    assert re.search(r"^ +1\. .*^ +2\. ", function.__doc__ or "", re.DOTALL | re.MULTILINE)
+    assert re.search(r"^ *1\. .*^ *2\. ", function.__doc__ or "", re.DOTALL | re.MULTILINE)
 
 
 # ** cases of the simplification **

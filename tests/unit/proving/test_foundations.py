@@ -423,6 +423,10 @@ def f(
     assert spelled("if TYPE_CHECKING:\n a = 1\nelse:\n a = 2") == spelled("a = 2")
 
 
+def test_versions_of_python_call_a_union_alike() -> None:
+    assert text_of(int | str).splitlines()[1].startswith("UnionType tuple ")  # Union in 3.14
+
+
 def test_versions_of_python_spell_a_tree_alike() -> None:
     """Python 3.12 puts empty constants into formatted strings, and fields into functions."""
     one, other = (Syntax({"one": b"def f(a): return f'{a:<{a}}'"}) for _ in range(2))
