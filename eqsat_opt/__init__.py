@@ -10,10 +10,11 @@ The public names are loaded when first used (PEP 562), so that the import costs 
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from typing import TYPE_CHECKING
 
-from eqsat_opt.common.deferral import defer_sympy
+from eqsat_opt.common.deferral import defer_imports
 
 if TYPE_CHECKING:
     from eqsat_opt.api import Result, bench, explain, optimize
@@ -64,7 +65,11 @@ __version__ = "0.1.0"
 LOADED_NS = time.time_ns()
 """Time before any module of the package was loaded, to compare with times of files."""
 
-defer_sympy()
+defer_imports()
+
+# onnxruntime reads this when it is loaded. Unless it is told otherwise it reports the names, sizes
+# and digests of the models it runs to its makers, from threads that would disturb a race.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _HOMES = {
     "CheckFailed": "eqsat_opt.errors",

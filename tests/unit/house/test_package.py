@@ -70,6 +70,17 @@ def test_a_quick_run_loads_what_it_uses(tmp_path: Path) -> None:
     assert UNNEEDED.isdisjoint(json.loads(done.stdout))
 
 
+def test_onnxruntime_reports_nothing_to_its_makers(tmp_path: Path) -> None:
+    """It keeps what it is about to report in the user's cache, from its import on."""
+    place = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    asked = {**os.environ, **place}
+    for name in ("CI", "ORT_DISABLE_TELEMETRY"):
+        asked.pop(name, None)
+    program = "import eqsat_opt, onnxruntime"
+    subprocess.run([sys.executable, "-c", program], env=asked, cwd=ROOT, check=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_sympy_is_loaded_when_dimensions_are_computed_with() -> None:
     """And whoever imports it gets the real one, before that and after."""
     program = (
@@ -79,10 +90,25 @@ def test_sympy_is_loaded_when_dimensions_are_computed_with() -> None:
         "import sympy.core.add; assert sympy.core.add.Add is sympy.Add; "
         "assert onnx_ir.SymbolicDim(sympy.Symbol('q')).value == 'q'; "
         "assert onnx_ir.__spec__.loader is onnx_ir.__loader__; "
-        "assert not any('eqsat' in type(finder).__module__ for finder in sys.meta_path)"
+        "assert 'onnx_ir' not in [getattr(one, 'library', '') for one in sys.meta_path]"
     )
     for first in ("", "import sympy;"):
         done = python(program.format(first))
+        assert done.returncode == 0, done.stderr
+
+
+def test_pandas_is_loaded_when_series_of_variables_are_made() -> None:
+    program = (
+        "import sys, eqsat_opt; {} from ortools.sat.python import cp_model; "
+        "model = cp_model.CpModel(); x = model.new_bool_var('x'); model.maximize(x); "
+        "solver = cp_model.CpSolver(); assert solver.solve(model) == cp_model.OPTIMAL; "
+        "assert solver.value(x) == 1; assert ('pandas' in sys.modules) == {}; "
+        "import pandas; y = model.new_int_var_series('y', pandas.Index([1, 2]), 0, 3); "
+        "model.add(y[1] == 2); solver.solve(model); assert solver.values(y)[1] == 2; "
+        "assert cp_model.__name__ not in [getattr(one, 'library', '') for one in sys.meta_path]"
+    )
+    for first, is_loaded in (("", False), ("import pandas;", True)):
+        done = python(program.format(first, is_loaded))
         assert done.returncode == 0, done.stderr
 
 
