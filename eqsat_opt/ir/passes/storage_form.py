@@ -70,8 +70,8 @@ class _Unfolding:
         self.constants = dict(graph.constants)
         self.types: dict[str, ValueType] = dict(graph.types)
         self.nodes: list[Node] = []
-        held = {n: c for n, c in graph.constants.items() if n in self.read | self.kept}
-        self.places = {constant.digest: name for name, constant in held.items()}
+        used = self.read | self.kept
+        self.places = {one.digest: name for name, one in graph.constants.items() if name in used}
 
     def run(self) -> Graph:
         # A constant that others are computed from stays, so the smaller ones are examined first.

@@ -12,6 +12,7 @@ import onnx_ir
 
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.faults import Faults
+from eqsat_opt.common.garbage import without_collection
 from eqsat_opt.common.paths import shown
 from eqsat_opt.common.text import counted
 from eqsat_opt.errors import CheckFailed, EqsatError, OptionError, StageError, printable
@@ -75,7 +76,7 @@ def replayed(
     """
     path = request.replay
     assert path is not None
-    with stages("load"):
+    with stages("load"), without_collection():
         decisions = read_decisions(path)
         require_same(decisions.basis, basis_of(request), path)
         _require_forms(decisions, request, path)
@@ -84,7 +85,7 @@ def replayed(
         if destination is not None:
             destination.check_for(model)
     bulk_s = estimate_bulk_s(constant_bytes(model), stages.seconds["load"])
-    with stages("replay"):
+    with stages("replay"), without_collection():
         require_same_model(decisions.model, content_digest(model), path)
         made = made_again(model, decisions, request, path=path, faults=faults)
     chosen = None if made is None else made.model

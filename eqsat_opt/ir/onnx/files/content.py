@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import onnx_ir
 
 from eqsat_opt.ir.onnx.exporter import model_proto
-from eqsat_opt.ir.onnx.files.external import placed_in_file, tensor_slots
+from eqsat_opt.ir.onnx.files.external import tensor_slots
 from eqsat_opt.ir.onnx.files.sparse_tensors import stands_for_initializer
 from eqsat_opt.ir.onnx.files.streaming import data_in_memory
 
@@ -33,6 +35,9 @@ def constant_bytes(model: onnx_ir.Model) -> int:
 def _bytes(tensor: Any) -> int:
     if tensor.dtype == onnx_ir.DataType.STRING:
         return sum(map(len, tensor.string_data()))
+    if isinstance(tensor, onnx_ir.TensorProtoTensor):  # onnx-ir makes a shape of it at every look
+        count: int = math.prod(tensor.raw.dims)
+        return (count * tensor.dtype.bitwidth + 7) // 8
     return int(tensor.nbytes)
 
 
@@ -50,6 +55,7 @@ def content_digest(model: onnx_ir.Model, *, computed_only: bool = False) -> str:
             beside that of the model they come from.
     """
     state = hashlib.sha256()
+    shared = _without_data()  # onnx-ir names an initializer's tensor when it writes it
     with ExitStack() as cleanup:
         for slot in tensor_slots(model):
             tensor = slot.tensor
@@ -58,12 +64,18 @@ def content_digest(model: onnx_ir.Model, *, computed_only: bool = False) -> str:
             state.update(f"{tensor.name}:{tensor.dtype.name}{tensor.shape}:".encode())
             if not computed_only or isinstance(tensor, onnx_ir.LazyTensor):
                 update_digest(state, tensor)
+            state.update(f"{tensor.doc_string or ''}\0".encode())
             cleanup.callback(slot.replace, tensor)
-            slot.replace(placed_in_file(tensor, "data", 0, tensor.nbytes))
+            slot.replace(shared if slot.is_initializer else _without_data(tensor.name or ""))
         proto = model_proto(model)
     del proto.metadata_props[:]
     state.update(proto.SerializeToString(deterministic=True))
     return state.hexdigest()
+
+
+def _without_data(name: str = "") -> Any:
+    """Return a tensor for the place of one whose type and data are in the digest already."""
+    return onnx_ir.Tensor(np.empty(0, np.uint8), name=name)
 
 
 def update_digest(state: Any, tensor: Any) -> None:

@@ -84,6 +84,8 @@ def _read(path: str) -> onnx.ModelProto:
         why = "no such file" if isinstance(error, FileNotFoundError) else reason(error)
         if path == "-":
             why = "a model is read more than once, so not from a pipe; save it to a file first"
+        if not path:
+            raise ModelError("the file name of the model is empty; give one") from error
         raise ModelError(f"cannot read {path!r}: {why}") from error
     except (DecodeError, ValueError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} is truncated or not an ONNX model") from error

@@ -87,7 +87,7 @@ def save_model(model: onnx_ir.Model, path: str | os.PathLike[str]) -> frozenset[
         raise ModelError(
             f"cannot write {given}: {reason(error)}; make room or choose another place"
         ) from error
-    return before - files_read_by(target)
+    return before - files_read_by(target) if before else before
 
 
 def target_obstacle(model: onnx_ir.Model, path: str | os.PathLike[str]) -> str:
