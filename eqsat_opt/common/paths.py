@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from contextlib import suppress
 
@@ -24,6 +25,10 @@ CACHE_VARIABLE = "EQSAT_OPT_CACHE"
 
 _NAME_BYTES = 255
 """Bytes that nearly all file systems allow for a name."""
+
+
+_OF_WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
+"""The start of a path with a drive or a server. Elsewhere it would be the name of one file."""
 
 
 def cache_folder() -> str:
@@ -68,6 +73,8 @@ def obstacle(path: str | os.PathLike[str]) -> str:
         return "the file name is empty; give one"
     if not os.path.basename(given):  # its real path would be that of a file
         return f"{shown(given)} names a folder; give a file name"
+    if os.sep == "/" and _OF_WINDOWS.match(given):
+        return f"{shown(given)} is a path of Windows, which names no folder here; write it with /"
     status = None
     try:
         target = real_path(path)

@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from eqsat_opt import __version__
 from eqsat_opt.common.paths import CACHE_VARIABLE, cache_folder
 from eqsat_opt.common.text import bytes_text, count_text, counted
+from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.errors import CertificateError, reason
 from eqsat_opt.pipeline.inventory import Item, inventory
 from eqsat_opt.proving.selection import standings
@@ -78,7 +79,7 @@ def _packages() -> Item:
     for name in _required():
         try:
             found[name] = version(name)
-            import_module(name.replace("-", "_"))
+            _load(name)
         except PackageNotFoundError:
             faults.append(f"{name} is not installed: pip install {name}")
         except Exception as error:  # a broken library may raise anything
@@ -86,6 +87,14 @@ def _packages() -> Item:
     versions = ", ".join(f"{name} {number}" for name, number in found.items())
     text = "; ".join(faults) or versions or f"{_PACKAGE} is not installed: run from its sources"
     return Item("packages", text, is_here=not faults, facts=found)
+
+
+def _load(name: str) -> None:
+    """Import a package as it is used here."""
+    if name == "egglog":
+        Engine()  # without the package around it, which needs others that are not used
+    else:
+        import_module(name.replace("-", "_"))
 
 
 def _required() -> list[str]:

@@ -125,7 +125,10 @@ def _folder_of(models: Sequence[str]) -> str:
     text = models[0]
     while glob.has_magic(text) and not os.path.exists(text):
         text = os.path.dirname(text) or "models"
-    return f"{text.rstrip(os.sep)}.opt"
+    text = os.path.normpath(text)
+    if os.path.basename(text) in ("", os.curdir, os.pardir):
+        raise OptionError(f"{text} has no name to call the folder of results by; give -o one")
+    return f"{text}.opt"
 
 
 def _line(one: BatchResult) -> str:

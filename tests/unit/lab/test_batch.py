@@ -190,6 +190,8 @@ def test_other_options_are_another_batch() -> None:
         (("m", "--workers", "0"), "workers is 0"),
         (("m/a.onnx", "--resume"), "--resume, --workers and --cluster are for many models"),
         (("m/*.pb",), "m/*.pb is no file, and no file is like it"),
+        ((".",), ". has no name to call the folder of results by; give -o one"),
+        (("m/..",), ". has no name"),
     ],
 )
 def test_bad_input(
@@ -223,29 +225,32 @@ def test_too_small_a_gain_of_one_ends_with_3(
     )
 
 
-def test_a_killed_batch_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed in the middle, it is resumed with real processes; nothing is done twice."""
+@pytest.mark.parametrize("number", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_killed_batch_goes_on(number: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed in the middle, it is resumed with real processes; nothing is done twice or lost."""
     monkeypatch.undo()
     monkeypatch.chdir(folder)
-    for number in range(3):
-        save(f"m/{number}.onnx")
+    names = [f"{one:02}.onnx" for one in range(number)]
+    for name in names:
+        save(f"m/{name}")
+    half = names[number // 2 - 1]
     command = [sys.executable, "-m", "eqsat_opt", "optimize", "m", "-o", "out", *QUICK, "-q"]
     root = str(Path(api.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": root}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        while not Path("out/0.onnx.json").exists():
+        while not Path(f"out/{half}.json").exists():
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     done = {one: one.stat().st_mtime_ns for one in Path("out").glob("*.json")}
-    assert 0 < len(done) < 3
+    assert number // 2 <= len(done) < number
     arguments = ("optimize", "m", "-o", "out", *QUICK, "--resume", "--json", "r.json", "-q")
     assert main(arguments) == 0
     found = json.loads(Path("r.json").read_text(encoding="utf-8"))["models"]
-    assert [one["name"] for one in found] == ["0.onnx", "1.onnx", "2.onnx"]
+    assert [one["name"] for one in found] == names
     assert all(one.stat().st_mtime_ns == before for one, before in done.items())
     assert sorted(one.name for one in Path("out").iterdir()) == sorted(
-        f"{number}.onnx{ending}" for number in range(3) for ending in ("", ".json")
+        f"{name}{ending}" for name in names for ending in ("", ".json")
     )
 
 

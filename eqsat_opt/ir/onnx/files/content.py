@@ -36,8 +36,7 @@ def _bytes(tensor: Any) -> int:
     if tensor.dtype == onnx_ir.DataType.STRING:
         return sum(map(len, tensor.string_data()))
     if isinstance(tensor, onnx_ir.TensorProtoTensor):  # onnx-ir makes a shape of it at every look
-        count: int = math.prod(tensor.raw.dims)
-        return (count * tensor.dtype.bitwidth + 7) // 8
+        return math.ceil(math.prod(tensor.raw.dims) * float(tensor.dtype.itemsize))
     return int(tensor.nbytes)
 
 
