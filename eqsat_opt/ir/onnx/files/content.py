@@ -36,7 +36,8 @@ def _bytes(tensor: Any) -> int:
     if tensor.dtype == onnx_ir.DataType.STRING:
         return sum(map(len, tensor.string_data()))
     if isinstance(tensor, onnx_ir.TensorProtoTensor):  # onnx-ir makes a shape of it at every look
-        return math.ceil(math.prod(tensor.raw.dims) * float(tensor.dtype.itemsize))
+        size: int = math.ceil(math.prod(tensor.raw.dims) * tensor.dtype.itemsize)
+        return size
     return int(tensor.nbytes)
 
 
