@@ -2,6 +2,7 @@
 
     python -m benchmarks.native_layers recurrences [--rounds 9]   # LSTM and GRU
     python -m benchmarks.native_layers sequences [--rounds 9]     # convolutions of sequences
+    python -m benchmarks.native_layers depthwise [--rounds 9]     # with the activations around them
 
 Least times of whole sessions that take turns; A/A is the ratio of two sessions of onnxruntime's
 kernel. Weights lie in the caches, as far as they fit, which they may not do inside a model.
@@ -20,11 +21,13 @@ from onnx import helper, numpy_helper
 from rich.console import Console
 
 from benchmarks.rows import Rows, geometric_mean
+from eqsat_opt.runtime.backends.native.depthwise import depthwise_convolutions
 from eqsat_opt.runtime.backends.native.library import library_path
 from eqsat_opt.runtime.backends.native.recurrences import recurrences as recurrent_layers
 from eqsat_opt.runtime.backends.native.sequences import sequence_convolutions
 from eqsat_opt.runtime.backends.native.sites import Site, with_names, with_ways
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.ort.block import nchwc_block
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 from eqsat_opt.runtime.source import Feeds
 
 RECURRENT = [
@@ -53,6 +56,24 @@ SEQUENCES = [
     ("whisper, first", 1, 1000, (384, 80, 3), 1, 1),
 ]
 """Convolutions of trained models: samples, length, weights, stride and dilation."""
+
+DEPTHWISE = [
+    ("mobilenet_v2", 96, 112, (3, 2), ("", "Clip")),
+    ("mobilenet_v2", 144, 56, (3, 1), ("", "Clip")),
+    ("mobilenet_v2", 384, 14, (3, 1), ("", "Clip")),
+    ("mobilenet_v2", 960, 7, (3, 1), ("", "Clip")),
+    ("mobilenet_v3", 120, 28, (5, 1), ("", "Relu")),
+    ("mobilenet_v3", 200, 14, (3, 1), ("", "HardSwish")),
+    ("mobilenet_v3", 960, 7, (5, 1), ("", "HardSwish")),
+    ("efficientnet_b0", 32, 112, (3, 1), ("SiLU", "SiLU")),
+    ("efficientnet_b0", 144, 56, (5, 2), ("SiLU", "SiLU")),
+    ("efficientnet_b0", 240, 28, (5, 1), ("SiLU", "SiLU")),
+    ("efficientnet_b0", 672, 14, (5, 1), ("SiLU", "SiLU")),
+    ("efficientnet_b0", 1152, 7, (5, 1), ("SiLU", "SiLU")),
+    ("shufflenet", 136, 28, (3, 1), ("", "")),
+    ("shufflenet", 272, 14, (3, 1), ("", "")),
+]
+"""Depthwise convolutions of models: channels, extent, window and stride, activations around."""
 
 
 def _recurrent(op: str, direction: str, size: tuple[int, int, int, int]) -> onnx.ModelProto:
@@ -159,11 +180,70 @@ def sequences(arguments: argparse.Namespace) -> None:
     _against(layers, arguments.rounds)
 
 
+def _depthwise(
+    channels: int, extent: int, window: int, stride: int, around: tuple[str, str]
+) -> onnx.ModelProto:
+    """A depthwise convolution with the activations before and after it, if any."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.standard_normal((channels, 1, window, window)) / window,
+        "b": rng.standard_normal(channels),
+        "low": np.float32(0.0),
+        "high": np.float32(6.0),
+    }
+    nodes: list[onnx.NodeProto] = []
+
+    def activate(kind: str, value: str) -> str:
+        if kind == "SiLU":
+            nodes.append(helper.make_node("Sigmoid", [value], [f"{value}/sigmoid"]))
+            nodes.append(helper.make_node("Mul", [value, f"{value}/sigmoid"], [f"{value}/{kind}"]))
+        elif kind:
+            bounds = ["low", "high"] if kind == "Clip" else []
+            nodes.append(helper.make_node(kind, [value, *bounds], [f"{value}/{kind}"]))
+        return f"{value}/{kind}" if kind else value
+
+    data = activate(around[0], "x")
+    pads, strides = [window // 2] * 4, [stride] * 2
+    conv = helper.make_node(
+        "Conv", [data, "w", "b"], ["y"], group=channels, pads=pads, strides=strides
+    )
+    nodes.append(conv)
+    result = activate(around[1], "y")
+    float32 = onnx.TensorProto.FLOAT
+    read = {name for node in nodes for name in node.input}
+    graph = helper.make_graph(
+        nodes,
+        "depthwise",
+        [helper.make_tensor_value_info("x", float32, [1, channels, extent, extent])],
+        [helper.make_tensor_value_info(result, float32, None)],
+        [
+            numpy_helper.from_array(np.asarray(value, np.float32), name)
+            for name, value in constants.items()
+            if name in read
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def depthwise(arguments: argparse.Namespace) -> None:
+    """Each depthwise convolution by our kernel, relative to onnxruntime's; reorders included."""
+    layers = []
+    for name, channels, extent, (window, stride), around in DEPTHWISE:
+        model = _depthwise(channels, extent, window, stride, around)
+        optimized = with_names(ort_optimized(model, OrtOptions(1)))
+        (site,) = depthwise_convolutions(optimized, nchwc_block())
+        flops = 2 * channels * (window * -(-extent // stride)) ** 2
+        kinds = ", ".join(filter(None, (f"{around[0]} before" if around[0] else "", around[1])))
+        sizes = f"{channels} × {extent}², {window} × {window}, stride {stride}; {kinds or 'plain'}"
+        layers.append((name, sizes, optimized, site, flops))
+    _against(layers, arguments.rounds)
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for call in (recurrences, sequences):
+    for call in (recurrences, sequences, depthwise):
         one = commands.add_parser(call.__name__, help=call.__doc__)
         one.add_argument("--rounds", type=int, default=9)
         one.set_defaults(call=call)

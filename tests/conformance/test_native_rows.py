@@ -151,7 +151,7 @@ def draw_product(rng: np.random.Generator) -> dict[str, Any]:
         "columns": int(rng.choice(sizes)),
         "transposed": int(rng.integers(2)),
         "halved": int(rng.integers(2)),
-        "bias": rng.choice(["", "flat", "row", "all", "column", "number", "line"]),
+        "bias": rng.choice(["", "flat", "row", "single", "all", "column", "number", "line"]),
         "factor": float(rng.choice([1, 1, -0.125, 3.3])),
         "activation": names[rng.integers(len(names))],
         "threads": int(rng.choice([1, 1, 2])),
@@ -174,6 +174,8 @@ def product_error(case: dict[str, Any], library: str, rng: np.random.Generator) 
         x, expected, unit = (one.reshape(-1, one.shape[-1]) for one in (x, expected, unit))
     shape = {"all": (len(x), columns), "column": (len(x), 1), "number": (), "line": (columns,)}
     added = rng.standard_normal(shape.get(case["bias"], ())).astype(np.float32)
+    if case["bias"] == "single":
+        bias = bias[:1].reshape((1,) * int(rng.integers(3)))
     if case["bias"]:
         term = 0.5 * (added if read else bias)
         expected, unit = expected + term, unit + np.abs(term)
@@ -181,7 +183,7 @@ def product_error(case: dict[str, Any], library: str, rng: np.random.Generator) 
         unit = np.full_like(unit, unit.max())
     model = product_model(
         np.ascontiguousarray(w.T) if case["transposed"] else w,
-        {"flat": bias, "row": bias[None]}.get(case["bias"]),
+        {"flat": bias, "single": bias, "row": bias[None]}.get(case["bias"]),
         is_sum=read,
         transposed=case["transposed"],
         halved=case["halved"],
@@ -243,8 +245,8 @@ def test_products_of_nothing_and_of_what_does_not_fit(library: str) -> None:
     for weights, bias, attrs, message in (
         (w[0], None, {}, "two axes, none of them empty"),
         (w[:0], None, {}, "two axes, none of them empty"),
-        (w, np.ones(5, np.float32), {}, "one bias per column"),
-        (w, np.ones((2, 3), np.float32), {}, "one bias per column"),
+        (w, np.ones(5, np.float32), {}, "one bias per column, or one for all"),
+        (w, np.ones((2, 3), np.float32), {}, "one bias per column, or one for all"),
         (w, None, {"activation": 99}, "an activation that this library does not know"),
         (w, None, {"is_constant": False}, "the weights must be constant"),
     ):
@@ -358,6 +360,7 @@ MS = "com.microsoft"
         written("MatMul", "x1,W1", "y"),
         written("Gemm", "x2,W1,V1", "y", alpha=0.3, beta=1.7),
         written("Gemm", "x2,W1,R1", "y", transB=1),
+        written("Gemm", "x2,W1,O1", "y"),
         written("Gemm", "x2,W1,v1", "y", beta=1.7),
         written("FusedGemm", "x2,W1,m2", "y", MS, 17, activation="Relu"),
         written("FusedMatMul", "x3,W1", "y", MS, 17, alpha=0.3, transB=1),
@@ -410,7 +413,6 @@ def test_large_products_may_be_halved() -> None:
         written("MatMul", "W1,x3", "y"),
         written("MatMul", "x3,V1", "y"),
         written("Gemm", "x2,W1,M1", "y"),
-        written("Gemm", "x2,W1,O1", "y"),
         written("Gemm", "x2,W1", "y", transA=1),
         written("FusedGemm", "x2,W1,V1", "y", MS, 17, activation="Tanh"),
         written("FusedMatMul", "x3,W1", "y", MS, 17, transBatchA=1),

@@ -89,7 +89,7 @@ def grouped_model(
     **attrs: Any,
 ) -> onnx.ModelProto:
     """One operator of our library; ``attrs`` override those without strides."""
-    values = {"block": 16, "pads": [1, 1, 1, 1], "strides": [1, 1], **attrs}
+    values = {"block": 16, "pads": [1, 1, 1, 1], "strides": [1, 1], "input_activation": 0, **attrs}
     constants = {"w": of_groups(w, values["block"]), "b": bias}
     return _model("GroupedConv", constants, values, has_residual, is_constant=is_constant)
 

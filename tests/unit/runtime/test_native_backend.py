@@ -68,6 +68,7 @@ def test_what_is_offered() -> None:
     relu = conv()
     relu = replace(relu, steps=(*relu.steps, Step("Relu", (), (2,))), outputs=(3,))
     assert len(names(relu)) == 4
+    assert names(conv(group=32, kernel=(5, 5), strides=(2, 2))) == ["depthwise"]
 
 
 def sequence(group: int = 1) -> Kernel:
@@ -110,6 +111,7 @@ def test_sequences_have_a_price_relative_to_the_runtimes_own(
         conv(strides=(2, 2)),
         conv(dilations=(2, 2)),
         conv(group=2),
+        conv(group=32, dilations=(2, 2)),
         conv(const=False),
         conv(dtype="float64"),
         conv(channels=31),
@@ -129,16 +131,21 @@ def test_fewer_products_have_a_lower_bound_and_larger_errors() -> None:
     assert 0 < two.error < four.error < 1e-4
 
 
-def test_the_price_is_relative_to_the_runtimes_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "ours"), [(conv(), "WinogradConv"), (conv(group=32), "GroupedConv")]
+)
+def test_the_price_is_relative_to_the_runtimes_own(
+    kernel: Kernel, ours: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[list[str]] = []
 
     def timed(model: onnx.ModelProto, *_: Any) -> float:
         ran.append([node.op_type for node in model.graph.node])
-        return 40.0 if "WinogradConv" in ran[-1] else 100.0
+        return 40.0 if ours in ran[-1] else 100.0
 
     monkeypatch.setattr(native, "_time_us", timed)
     native._own.cache_clear()
-    backend, kernel = load_backend("native"), conv()
+    backend = load_backend("native")
     offers = [Offer(kernel, "native", how) for how in backend.implementations(kernel)[:2]]
     found = [backend.measure(backend.request(offer), 1, 0.01) for offer in offers]
     alone = native._own(*_arguments_of(backend.request(offers[0])))
@@ -146,7 +153,7 @@ def test_the_price_is_relative_to_the_runtimes_own(monkeypatch: pytest.MonkeyPat
     for one in found:
         assert one.time_us == pytest.approx(0.4 * alone[0].time_us)
     # Onnxruntime's own is measured once for all algorithms, among several kernels of its kind.
-    assert [set(nodes) for nodes in ran] == [{"Conv"}, {"WinogradConv"}, {"WinogradConv"}]
+    assert [set(nodes) for nodes in ran] == [{"Conv"}, *[{ours}] * len(offers)]
     assert all(len(nodes) >= 2 for nodes in ran)
     native._own.cache_clear()
 

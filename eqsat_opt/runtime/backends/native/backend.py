@@ -27,6 +27,11 @@ from eqsat_opt.runtime.backends.native.convolutions import (
     layer_error,
     winograd_name,
 )
+from eqsat_opt.runtime.backends.native.depthwise import (
+    DEPTHWISE,
+    depthwise_convolutions,
+    is_depthwise,
+)
 from eqsat_opt.runtime.backends.native.library import instructions, library_digest, with_kernels
 from eqsat_opt.runtime.backends.native.sequences import PATCHES, sequence_convolutions
 from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
@@ -82,9 +87,10 @@ class NativeBackend:
         return ()
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """Return Winograd's algorithm for each tile, or the product of patches of a sequence.
+        """Return Winograd's algorithm for each tile, or our kernel of another convolution.
 
-        Weights of a tile are transformed at load or in runs.
+        Those are the product of patches of a sequence, and the depthwise kernel. Weights of a tile
+        are transformed at load or in runs.
         """
         first = kernel.steps[0]
         if first.op != "Conv" or len(kernel.outputs) != 1:
@@ -96,6 +102,8 @@ class NativeBackend:
             is_one = dict(first.attrs).get("group", 1) == 1
             return (Implementation(PATCHES),) if is_one else ()
         weights = require_static(w.type).shape
+        if is_depthwise(dict(first.attrs), weights, self._block):
+            return (Implementation(DEPTHWISE),)
         if not is_plain(dict(first.attrs), weights, self._block):
             return ()
         size = weights[2], weights[3]
@@ -138,12 +146,9 @@ class NativeBackend:
         if own is None:
             return measure_kernel(model, threads, budget_s=budget_s)
         alone, repeated, feeds, repeated_us = own
-        chosen = [
-            (site, way)
-            for site in convolutions(repeated, nchwc_block())
-            for way in site.ways
-            if way.name == algorithm
-        ]
+        block = nchwc_block()
+        found = (*convolutions(repeated, block), *depthwise_convolutions(repeated, block))
+        chosen = [(site, way) for site in found for way in site.ways if way.name == algorithm]
         if not chosen:
             return alone
         options = with_kernels(OrtOptions(threads))

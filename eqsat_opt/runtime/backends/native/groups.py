@@ -41,7 +41,7 @@ _CONVOLUTIONS = {("", "Conv"), ("com.microsoft", "FusedConv")}
 
 _PER_GROUP, _WIDTH, _MOST_ROWS = (2, 4, 8), 3, 7
 """Channels per group, and width and largest height of a window, as the library was compiled.
-Depthwise convolutions are absent: those of onnxruntime are already as fast as memory allows."""
+Depthwise convolutions are absent: onnxruntime has those in blocks."""
 
 
 def grouped_convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
@@ -251,6 +251,7 @@ def _ours(
         block=block,
         pads=list(attrs.get("pads") or (0, 0, 0, 0)),
         strides=list(attrs.get("strides") or (1, 1)),
+        input_activation=0,
         **epilogue((node,)),
     )
 

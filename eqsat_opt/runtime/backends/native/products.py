@@ -94,5 +94,5 @@ def _made(
 
 
 def _rows(columns: int) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of a bias that is the same for all rows, but not for all columns."""
-    return (columns,), (1, columns)
+    """Return the shapes of a bias that is the same for all rows."""
+    return (columns,), (1, columns), (), (1,), (1, 1)

@@ -22,6 +22,7 @@ from eqsat_opt.runtime.backends.generated import NAME as GENERATED
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.native.attentions import attentions
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
+from eqsat_opt.runtime.backends.native.depthwise import depthwise_convolutions
 from eqsat_opt.runtime.backends.native.groups import grouped_convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
 from eqsat_opt.runtime.backends.native.normalizations import normalizations
@@ -160,7 +161,13 @@ def sites(model: onnx.ModelProto, options: OrtOptions) -> tuple[Site, ...]:
         options: the options that run the graph unchanged.
     """
     block = nchwc_block()
-    planes = (*convolutions(model, block), *grouped_convolutions(model, block))
+    tiled = tuple(convolutions(model, block))
+    followers = {name for site in tiled for name in site.nodes}
+    planes = (
+        *tiled,
+        *grouped_convolutions(model, block),
+        *depthwise_convolutions(model, block, followers),
+    )
     rows = (*sequence_convolutions(model), *normalizations(model), *recurrences(model))
     factors = tuple(products(model))
     whole = tuple(attentions(model, factors))

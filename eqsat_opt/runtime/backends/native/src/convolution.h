@@ -27,8 +27,9 @@ struct Convolution {
   int64_t points() const { return (tile[0] + kernel[0] - 1) * (tile[1] + kernel[1] - 1); }
 };
 
-// A convolution with as many inputs as outputs in each group, of which several fill a block. Its
-// weights: [channels / block][kernel height][kernel width][per_group][block].
+// A convolution with as many inputs as outputs in each group, of which several fill a block: depthwise
+// where a group is one channel. Its weights: [channels / block][kernel height][kernel width]
+// [per_group][block]. The activation of the input is one without parameters.
 struct GroupedConvolution {
   int64_t block;       // channels per block
   int64_t channels;    // a multiple of the block
@@ -36,7 +37,7 @@ struct GroupedConvolution {
   int64_t kernel[2];   // height, width
   int64_t pads[4];     // top, left, bottom, right
   int64_t strides[2];  // of height and width
-  Activation activation;
+  Activation input_activation, activation;
   float alpha, beta;   // of the activation
 };
 

@@ -21,7 +21,8 @@ Status* read_node(const Api& api, const KernelInfo* info, GroupedNode* node) {
   EQSAT_TRY(api.attribute(info, "block", &c.block));
   EQSAT_TRY(integers(api, info, "pads", c.pads, 4));
   EQSAT_TRY(integers(api, info, "strides", c.strides, 2));
-  EQSAT_TRY(activation(api, info, &c.activation));
+  EQSAT_TRY(activation(api, info, "input_activation", &c.input_activation));
+  EQSAT_TRY(activation(api, info, "activation", &c.activation));
   EQSAT_TRY(api.attribute(info, "alpha", &c.alpha));
   EQSAT_TRY(api.attribute(info, "beta", &c.beta));
   EQSAT_TRY(check_pads(api, c.pads));
@@ -63,8 +64,7 @@ Status* compute(void* made, KernelContext* context) {
   const Sample sample{nullptr, node.weights, node.bias, nullptr, nullptr, {}};
   return each_sample(node.api, context, window, sample,
                      [&](const Sample& one, Plane out, const Parallel& parallel) {
-                       kernels()->run_grouped(c, one, out, parallel);
-                       return true;
+                       return kernels()->run_grouped(c, one, out, parallel);
                      });
 }
 

@@ -56,7 +56,8 @@ struct Kernels {
   void (*pack_weights)(const Product&, const Weights&, float* packed);
   bool (*multiply)(const Product&, const Factors&, const Parallel&);  // false: out of memory
   bool (*supports_grouped)(const GroupedConvolution&);
-  void (*run_grouped)(const GroupedConvolution&, const Sample&, Plane out, const Parallel&);
+  bool (*run_grouped)(const GroupedConvolution&, const Sample&, Plane out,
+                      const Parallel&);  // false: out of memory
   int64_t (*recurrence_floats)(const Recurrence&);  // of one direction, packed
   void (*pack_recurrence)(const Recurrence&, const RecurrentWeights&, float* packed);
   bool (*recur)(const Recurrence&, const Sequences* directions, int64_t count,

@@ -12,6 +12,7 @@
 #define EQSAT_TILES 6  // with two blocks of outputs 12 of the 16 registers hold sums
 // Permutations of 16 channels take much code here, and blocks of 16 only serve to try.
 #define EQSAT_PIXELS(block) ((block) == 8 ? 6 : 1)
+#define EQSAT_SINGLE_PIXELS(block) ((block) == 8 ? 8 : 3)
 #define EQSAT_ROWS 6
 #define EQSAT_VECTORS 2
 #define EQSAT_AHEAD 16

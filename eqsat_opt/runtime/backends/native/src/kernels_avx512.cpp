@@ -10,6 +10,7 @@
 #define EQSAT_BLOCKS(use) use(16)
 #define EQSAT_TILES 14  // with two blocks of outputs 28 of the 32 registers hold sums
 #define EQSAT_PIXELS(block) 7
+#define EQSAT_SINGLE_PIXELS(block) 14
 #define EQSAT_ROWS 8
 #define EQSAT_VECTORS 3
 #define EQSAT_AHEAD 24

@@ -7,6 +7,7 @@
 #define EQSAT_BLOCKS(use) use(8) use(16)
 #define EQSAT_TILES 3
 #define EQSAT_PIXELS(block) 6
+#define EQSAT_SINGLE_PIXELS(block) ((block) == 8 ? 8 : 4)
 #define EQSAT_ROWS 12
 #define EQSAT_VECTORS 2
 #define EQSAT_AHEAD 8

@@ -54,7 +54,7 @@ Status* read_node(const Api& api, const KernelInfo* info, ConvolutionNode* node)
   EQSAT_TRY(integers(api, info, "pads", c.pads, 4));
   EQSAT_TRY(integers(api, info, "tile", c.tile, 2));
   EQSAT_TRY(api.attribute(info, "transform_in_run", &c.transform_in_run));
-  EQSAT_TRY(activation(api, info, &c.activation));
+  EQSAT_TRY(activation(api, info, "activation", &c.activation));
   EQSAT_TRY(api.attribute(info, "alpha", &c.alpha));
   EQSAT_TRY(api.attribute(info, "beta", &c.beta));
   EQSAT_TRY(check_pads(api, c.pads));

@@ -116,9 +116,9 @@ inline Status* integers(const Api& api, const KernelInfo* info, const char* name
   return api.attribute(info, name, values, &found);
 }
 
-inline Status* activation(const Api& api, const KernelInfo* info, Activation* kind) {
+inline Status* activation(const Api& api, const KernelInfo* info, const char* name, Activation* kind) {
   int64_t number = 0;
-  EQSAT_TRY(api.attribute(info, "activation", &number));
+  EQSAT_TRY(api.attribute(info, name, &number));
   if (number < 0 || number >= static_cast<int64_t>(Activation::kCount)) {
     return api.error("an activation that this library does not know");
   }

@@ -52,7 +52,7 @@ Status* read_node(const Api& api, const KernelInfo* info, ProductNode* node) {
   EQSAT_TRY(api.attribute(info, "halved", &is_halved));
   EQSAT_TRY(api.attribute(info, "factor", &factor));
   EQSAT_TRY(api.attribute(info, "bias_factor", &node->bias_factor));
-  EQSAT_TRY(activation(api, info, &p.activation));
+  EQSAT_TRY(activation(api, info, "activation", &p.activation));
   p.is_halved = is_halved != 0;
   EQSAT_TRY(api.attribute(info, "alpha", &p.alpha));
   EQSAT_TRY(api.attribute(info, "beta", &p.beta));
@@ -77,13 +77,14 @@ Status* read_node(const Api& api, const KernelInfo* info, ProductNode* node) {
     api.release(absent);  // the node has no third input
   } else if (bias) {
     EQSAT_TRY(dims_of(api, bias, &dims));
-    if (dims.rank < 1 || dims.of[dims.rank - 1] != p.columns || dims.size() != p.columns) {
-      return api.error("one bias per column");
+    const bool is_single = dims.size() == 1;  // for all columns
+    if (!is_single && (dims.of[dims.rank - 1] != p.columns || dims.size() != p.columns)) {
+      return api.error("one bias per column, or one for all");
     }
     EQSAT_TRY(data_of(api, bias, &data));
     float* scaled = node->bias.get(static_cast<size_t>(p.columns));
     if (!scaled) return api.error("no memory for the bias");
-    for (int64_t i = 0; i < p.columns; i++) scaled[i] = data[i] * node->bias_factor;
+    for (int64_t i = 0; i < p.columns; i++) scaled[i] = data[is_single ? 0 : i] * node->bias_factor;
   }
   return nullptr;
 }

@@ -21,7 +21,7 @@ Status* read_node(const Api& api, const KernelInfo* info, SequenceNode* node) {
   EQSAT_TRY(api.attribute(info, "stride", &c.stride));
   EQSAT_TRY(api.attribute(info, "dilation", &c.dilation));
   EQSAT_TRY(integers(api, info, "pads", c.pads, 2));
-  EQSAT_TRY(activation(api, info, &p.activation));
+  EQSAT_TRY(activation(api, info, "activation", &p.activation));
   EQSAT_TRY(api.attribute(info, "alpha", &p.alpha));
   EQSAT_TRY(api.attribute(info, "beta", &p.beta));
   if (c.stride < 1 || c.dilation < 1 || c.pads[0] < 0 || c.pads[1] < 0) {
