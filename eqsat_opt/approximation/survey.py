@@ -41,7 +41,7 @@ __all__ = ["Survey", "survey_of"]
 _Values = Mapping[str, npt.NDArray[Any]]
 
 _PRICING = 0.25
-"""Share of the time of a survey for the prices of sites, and of what is left for those of units."""
+"""Share of the time of a survey for the prices of sites."""
 
 _PROBING = 0.6
 """Share of the time of a survey for runs of the whole model."""
@@ -177,7 +177,7 @@ def survey_of(
     products = _products(shapes, prices)
     region = static_region(
         model, samples, spreads, products,
-        own_ranges=own_ranges, options=options, deadline=deadline.share(_PRICING),
+        own_ranges=own_ranges, options=options, deadline=deadline,
     )  # fmt: skip
     unpriced = region.n_late + sum(shape not in prices.floats for shape in shapes.values())
     network = Network(

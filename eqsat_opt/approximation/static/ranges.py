@@ -9,9 +9,10 @@ since squared errors are what the choice of kernels adds up.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,19 +27,19 @@ _MOST = 255
 
 _FULL = "min-max"
 
-_SHARES = (1.15, 0.95, 0.85, 0.7, 0.55, 0.4)
+_SHARES = (1.1, 0.95, 0.85, 0.7, 0.55, 0.4)
 """Shares of the full range that compete; a wider one is for samples that go further."""
 
 _PERCENTILES = (99.9, 99.99, 99.999)
 """Shares of all values that are in the range, per cent."""
 
-_BINS, _LEVELS, _TRIALS = 2048, 128, 24
+_BINS, _LEVELS, _TRIALS = 1024, 128, 12
 """Bins of a histogram of magnitudes, levels to which integers reduce them, and limits to try."""
 
-_ENOUGH, _ENOUGH_IN_ALL = 1 << 15, 1 << 17
+_ENOUGH, _ENOUGH_IN_ALL = 1 << 13, 1 << 15
 """Elements of a sample, and of all samples, on which ranges compete; more are thinned out."""
 
-_FOLDS = 2
+_FOLDS = 4
 """Parts of the samples, on each of which ranges are judged that the others fixed."""
 
 
@@ -101,39 +102,56 @@ def range_of(arrays: Sequence[_Array], most: float = np.inf) -> QuantisedRange |
         return None
     folds = [(flat, flat)]
     if len(parts) > 1:
+        count = min(_FOLDS, len(parts))
         folds = [
             (
-                np.concatenate([one for i, one in enumerate(parts) if i % _FOLDS != fold]),
-                np.concatenate(parts[fold::_FOLDS]),
+                np.concatenate([one for i, one in enumerate(parts) if i % count != fold]),
+                np.concatenate(parts[fold::count]),
             )
-            for fold in range(_FOLDS)
+            for fold in range(count)
         ]
-    squares: defaultdict[str, float] = defaultdict(float)
+    origins: dict[str, float] = dict.fromkeys(_RULES, 0.0)
     for fixing, judging in folds:
-        for held in _candidates(fixing, most):
-            squares[held.origin] += held.square(judging)
-    return min(_candidates(flat, most), key=lambda held: squares[held.origin])
+        for origin, rule in _RULES.items():
+            origins[origin] += _between(*rule(fixing), most, origin).square(judging)
+    best = min(origins, key=origins.__getitem__)
+    return _between(*_RULES[best](flat), most, best)
 
 
-def _candidates(flat: _Array, most: float) -> Iterator[QuantisedRange]:
-    """Yield the ranges that compete, the full one first; their origins are always the same."""
-    low, high = (float(limit(flat, initial=0.0)) for limit in (np.min, np.max))
-    high = min(high, most)
-    yield _between(low, high, _FULL)
-    for share in _SHARES:
-        yield _between(low * share, min(high * share, most), f"{share:.0%} of min-max")
-    ends = [100 - one for one in _PERCENTILES] + list(_PERCENTILES)
-    limits = np.percentile(flat, ends) if flat.size else np.zeros(len(ends))
-    for number, share in enumerate(_PERCENTILES):
-        least, largest = limits[number], limits[number + len(_PERCENTILES)]
-        yield _between(
-            min(float(least), 0.0), min(max(float(largest), 0.0), most), f"percentile {share:g}"
-        )
+_Limits = tuple[float, float]
+
+
+def _share_of_all(flat: _Array, share: float) -> _Limits:
+    return share * float(flat.min(initial=0.0)), share * float(flat.max(initial=0.0))
+
+
+def _percentile(flat: _Array, share: float) -> _Limits:
+    if not flat.size:
+        return 0.0, 0.0
+    low, high = np.percentile(flat, [100 - share, share])
+    return float(low), float(high)
+
+
+def _of_least_divergence(flat: _Array) -> _Limits:
+    low, high = _share_of_all(flat, 1.0)
     limit = _limit_of_least_divergence(flat)
-    yield _between(max(low, -limit), min(high, limit), "entropy")
+    return max(low, -limit), min(high, limit)
 
 
-def _between(low: float, high: float, origin: str) -> QuantisedRange:
+_RULES: Mapping[str, Callable[[_Array], _Limits]] = MappingProxyType(
+    {
+        _FULL: partial(_share_of_all, share=1.0),
+        **{f"{one:.0%} of min-max": partial(_share_of_all, share=one) for one in _SHARES},
+        **{f"percentile {one:g}": partial(_percentile, share=one) for one in _PERCENTILES},
+        "entropy": _of_least_divergence,
+    }
+)
+"""Rules that fix the smallest and the largest value of a range, by their names for users."""
+
+
+def _between(low: float, high: float, most: float, origin: str) -> QuantisedRange:
+    """Return the range from one value to another one, and to zero, as far as ``most``."""
+    low, high = min(low, 0.0), min(max(high, 0.0), most)
     scale = float(np.float32(max((high - low) / _MOST, float(np.finfo(np.float32).tiny))))
     return QuantisedRange(scale, int(np.clip(np.rint(-low / scale), 0, _MOST)), origin)
 

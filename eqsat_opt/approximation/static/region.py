@@ -22,6 +22,9 @@ __all__ = ["TimedRegion", "static_region"]
 
 _Values = Mapping[str, npt.NDArray[Any]]
 
+_PRICING = 0.35
+"""Share of the time that is left for the times of units."""
+
 
 @dataclass(frozen=True)
 class TimedRegion:
@@ -91,7 +94,7 @@ def static_region(
         products: times of products by the name of the result.
         own_ranges: ranges that the model came with; others are fixed on ``spreads``.
         options: options of the sessions.
-        deadline: time after which no further unit is measured.
+        deadline: time of which a share is for measuring units; further ones are late.
     """
     found = find_units(model)
     ranges = _ranges(found, spreads, own_ranges)
@@ -108,7 +111,12 @@ def static_region(
     }
     others = [unit for unit in usable if unit.name not in times]
     times |= measure_units(
-        others, samples[0], ranges, model.opset_imports, options=options, deadline=deadline
+        others,
+        samples[0],
+        ranges,
+        model.opset_imports,
+        options=options,
+        deadline=deadline.share(_PRICING),
     )
     units = {unit.name: unit for unit in usable if unit.name in times}
     if not any(

@@ -44,11 +44,10 @@ def test_no_wider_range_is_more_exact(array: np.ndarray) -> None:
 
 
 def test_one_value_far_away_is_clipped() -> None:
-    samples = [np.random.default_rng(i).standard_normal(30_000) for i in range(4)]
-    samples[1][0] = 30.0
+    samples = [_with_an_outlier(np.random.default_rng(i), i) for i in range(4)]
     held = range_of([one.astype(np.float32) for one in samples])
     assert held is not None
-    assert (255 - held.zero) * held.scale < 28
+    assert (255 - held.zero) * held.scale < 8
 
 
 def test_an_outlier_of_every_sample_is_no_reason_to_clip_those_of_others() -> None:
@@ -57,27 +56,29 @@ def test_an_outlier_of_every_sample_is_no_reason_to_clip_those_of_others() -> No
     samples = [rng.uniform(0, peak, 500).astype(np.float32) for peak in (1.0, 2.0, 3.0)]
     held = range_of(samples)
     assert held is not None
-    assert held.origin in ("min-max", "115% of min-max")
+    assert held.origin in ("min-max", "110% of min-max")
 
 
-def _with_outliers(rng: np.random.Generator, size: int) -> np.ndarray:
-    far, large, small = rng.random(size) < 1e-4, 100 * rng.random(size), rng.standard_normal(size)
-    return np.where(far, large, small)
+def _with_an_outlier(rng: np.random.Generator, number: int) -> np.ndarray:
+    one = rng.standard_normal(8_000)
+    one[0] = 12.0 if number == 1 else one[0]
+    return one
 
 
 @pytest.mark.parametrize(
     ("draw", "origin"),
     [
-        (lambda rng: rng.lognormal(0, 1.5, 9_000), "min-max"),
-        (lambda rng: rng.exponential(size=9_000), "percentile"),
-        (lambda rng: _with_outliers(rng, 20_000), "entropy"),
+        (lambda rng, _: rng.lognormal(0, 1.5, 8_000), "min-max"),
+        (lambda rng, _: rng.exponential(size=8_000), "percentile"),
+        (lambda rng, _: rng.standard_t(3, 8_000), "110% of min-max"),
+        (_with_an_outlier, "entropy"),
     ],
 )
 def test_ranges_of_all_origins_win_somewhere(
-    draw: Callable[[np.random.Generator], np.ndarray], origin: str
+    draw: Callable[[np.random.Generator, int], np.ndarray], origin: str
 ) -> None:
     rng = np.random.default_rng(0)
-    held = range_of([draw(rng).astype(np.float32) for _ in range(4)])
+    held = range_of([draw(rng, number).astype(np.float32) for number in range(4)])
     assert held is not None
     assert origin in held.origin
 
@@ -86,7 +87,7 @@ def test_thinned_arrays_keep_their_ends() -> None:
     array = np.random.default_rng(0).standard_normal((500, 300)).astype(np.float32)
     found = thinned(array)
     assert (found.min(), found.max()) == (array.min(), array.max())
-    assert found.size < 33_000
+    assert found.size < 8_200
     assert thinned(array[:10]).size == 3_000
 
 
