@@ -19,6 +19,7 @@ from onnx.shape_inference import InferenceError
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.graph.graph import Graph
+from eqsat_opt.ir.onnx.files.sparse_tensors import sparse_shape
 from eqsat_opt.ir.onnx.foreign_types import standing_in
 from eqsat_opt.ir.values.dim_names import declared_dim, plain_names
 from eqsat_opt.ir.values.dims import Dim, SymDim, plain_symbol
@@ -26,6 +27,7 @@ from eqsat_opt.ir.values.types import DTYPE_CODES, DTYPE_NAMES, OtherType, Tenso
 
 __all__ = [
     "DEFAULT_OPSET",
+    "RARE",
     "OpaqueTyper",
     "inner_graphs",
     "merge_dims",
@@ -69,6 +71,10 @@ def shape_of(shape: onnx_ir.Shape, value: str, plain: Collection[str] = ()) -> t
     )
 
 
+RARE = "tensor of "
+"""Beginning of the text of a type whose elements no operator of the registry takes."""
+
+
 def type_from_ir(value: onnx_ir.Value, plain: Collection[str] = ()) -> ValueType:
     """Return the type that a model declares for a value; ``plain`` is as in :func:`shape_of`."""
     if isinstance(value.type, onnx_ir.TensorType) and value.type.dtype.value in DTYPE_NAMES:
@@ -78,6 +84,8 @@ def type_from_ir(value: onnx_ir.Value, plain: Collection[str] = ()) -> ValueType
                 shape_of(value.shape, value.name or "", plain),
             )
         return OtherType(f"{DTYPE_NAMES[value.type.dtype.value]} of unknown rank")
+    if isinstance(value.type, onnx_ir.TensorType) and value.type.dtype.value:
+        return OtherType(f"{RARE}{value.type.dtype}")
     return OtherType(str(value.type) if value.type is not None else "unknown")
 
 
@@ -170,6 +178,9 @@ class OpaqueTyper:
         Raises:
             ModelError: the operands have element types that the operator does not take.
         """
+        sparse = sparse_shape(node)
+        if sparse is not None and sparse[0] in DTYPE_NAMES:
+            return [TensorType(DTYPE_NAMES[sparse[0]], sparse[1])]
         inferred = self._infer_protos(node, captures, types, constant)
         return [self._output_type(v, inferred.get(v.name or "")) for v in node.outputs]
 
@@ -189,6 +200,8 @@ class OpaqueTyper:
             return OtherType(f"{dtype} of unknown rank")
         if name not in self.protos:
             self.protos[name] = proto
+        if proto.HasField("tensor_type") and proto.tensor_type.elem_type:
+            return OtherType(f"{RARE}{onnx_ir.DataType(proto.tensor_type.elem_type)}")
         return OtherType(proto.WhichOneof("value") or "unknown")
 
     def _dims(self, shape: onnx.TensorShapeProto, name: str) -> tuple[Dim, ...]:

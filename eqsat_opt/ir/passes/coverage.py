@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import onnx_ir
-
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx.mapping import READERS
-from eqsat_opt.ir.onnx.quantised import quantised_units
+from eqsat_opt.ir.passes.passing import is_explained, reasons
 
 __all__ = ["Coverage", "coverage_of"]
 
@@ -22,8 +20,9 @@ class Coverage:
     Attributes:
         inside: number of operators that equations can rewrite.
         passing: operators that pass through unchanged, with their numbers.
-        known: operators among `passing` that the importer reads in other places, except those kept
-            whole because the runtime has an integer kernel for them with their neighbours.
+        known: operators among `passing` that the importer reads in other places, except those that
+            pass for what they are: in a form that no equation is about, of sizes that data decide,
+            or whole because the runtime has an integer kernel for them with their neighbours.
         names: names of the nodes that pass through, as they are in the model.
     """
 
@@ -43,27 +42,16 @@ def coverage_of(graph: Graph) -> Coverage:
 
     Constants stored unchanged, and second names of values, are no operators.
     """
-    opaque = [
-        node
-        for node in graph.nodes
-        if node.op == OPAQUE and node.payload is not None and not _computes_nothing(node.payload)
-    ]
-    units = quantised_units([node.payload for node in opaque])
-    passing = Counter(node.payload.op_type for node in opaque)
+    passing = list(reasons(graph))
+    counted = Counter(node.payload.op_type for node, _ in passing)
     known = Counter(
         node.payload.op_type
-        for node in opaque
-        if node.payload.domain == ""
-        and node.payload.op_type in READERS
-        and node.payload not in units
+        for node, why in passing
+        if node.payload.domain == "" and node.payload.op_type in READERS and not is_explained(why)
     )
     return Coverage(
         inside=sum(node.op != OPAQUE for node in graph.nodes),
-        passing=dict(passing.most_common()),
+        passing=dict(counted.most_common()),
         known=dict(known.most_common()),
-        names=frozenset(name for node in opaque for name in node.sources),
+        names=frozenset(name for node, _ in passing for name in node.sources),
     )
-
-
-def _computes_nothing(node: onnx_ir.Node) -> bool:
-    return node.domain == "" and node.op_type in ("Constant", "Identity")

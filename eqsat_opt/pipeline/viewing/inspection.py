@@ -30,11 +30,11 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.passes.body_flops import body_flops
 from eqsat_opt.ir.passes.normalise import normalise
+from eqsat_opt.ir.passes.passing import Passing, passing_operators
 from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
 from eqsat_opt.ir.values.dims import evaluate_dim
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.pipeline.viewing.gains import Gain, gains_in_sight
-from eqsat_opt.pipeline.viewing.passing import Passing, passing_operators
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

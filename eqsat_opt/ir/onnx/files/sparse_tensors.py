@@ -18,7 +18,7 @@ import onnx_ir
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.onnx.files.external import by_real_place, external_tensor
 
-__all__ = ["hide_sparse", "restore_sparse", "stands_for_initializer"]
+__all__ = ["hide_sparse", "restore_sparse", "sparse_shape", "stands_for_initializer"]
 
 _LARGEST_BYTES = (1 << 31) - 1  # of a protobuf message
 _TENSOR = "eqsat_opt.sparse_tensor"
@@ -136,6 +136,19 @@ def stands_for_initializer(node: onnx_ir.Node) -> bool:
         and attribute.type == onnx_ir.AttributeType.TENSOR
         and attribute.as_tensor().name == _INITIALIZER
     )
+
+
+def sparse_shape(node: onnx_ir.Node) -> tuple[int, tuple[int, ...]] | None:
+    """Return the code of the element type and the sizes of a hidden sparse constant.
+
+    Returns:
+        ``None`` for any other node.
+    """
+    attribute = node.attributes.get("sparse_value")
+    if node.op_type != "Constant" or attribute is None or attribute.is_ref():
+        return None
+    tensor = onnx.SparseTensorProto.FromString(attribute.as_tensor().tobytes())
+    return tensor.values.data_type, tuple(tensor.dims)
 
 
 def restore_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
