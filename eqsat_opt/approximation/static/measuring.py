@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from eqsat_opt.approximation.static.models import (
     TO_CHANNELS_LAST,
     conversions,
     integer_model,
+    pool_in_company,
     unit_model,
 )
 from eqsat_opt.approximation.static.ranges import QuantisedRange
@@ -116,12 +118,16 @@ def _times(
             name: np.ascontiguousarray(one.transpose(TO_CHANNELS_LAST))
             for name, one in integers.items()
         }
-        forms.append((integer_model(model, way, ranges, channels_last=True), fed))
-    try:
-        floats_us = _time_us(model, {name: values[name] for name in unit.reads}, options)
-        return UnitTimes(floats_us, min(_time_us(*form, options) for form in forms))
-    except RuntimeFailed:
+        pool = pool_in_company(unit)
+        forms.append((pool or integer_model(model, way, ranges, channels_last=True), fed))
+    times_us: list[float] = []
+    for form in forms:
+        with suppress(RuntimeFailed):
+            times_us.append(_time_us(*form, options))
+    if not times_us:
         return None
+    floats_us = _time_us(model, {name: values[name] for name in unit.reads}, options)
+    return UnitTimes(floats_us, min(times_us))
 
 
 def conversion_times(shape: Sequence[int], options: OrtOptions) -> tuple[float, float]:

@@ -8,12 +8,20 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
+from eqsat_opt.approximation.drafts import CONTRIB
 from eqsat_opt.approximation.sites import constant_of
 from eqsat_opt.approximation.static.ranges import QuantisedRange
 from eqsat_opt.approximation.static.rewriting import Static, with_static
 from eqsat_opt.approximation.static.units import Unit
 
-__all__ = ["TO_CHANNELS_FIRST", "TO_CHANNELS_LAST", "conversions", "integer_model", "unit_model"]
+__all__ = [
+    "TO_CHANNELS_FIRST",
+    "TO_CHANNELS_LAST",
+    "conversions",
+    "integer_model",
+    "pool_in_company",
+    "unit_model",
+]
 
 _FLOATS = onnx_ir.TensorType(onnx_ir.DataType.FLOAT)
 _INTEGERS = onnx_ir.TensorType(onnx_ir.DataType.UINT8)
@@ -115,6 +123,27 @@ def integer_model(
     graph.outputs[0] = made
     graph.remove(conversion, safe=True)
     return result
+
+
+def pool_in_company(unit: Unit) -> onnx_ir.Model | None:
+    """Return the model of a MaxPool of images as onnxruntime runs it among integer convolutions.
+
+    Alone, images would not change their layout for it, and a kernel would run that is much slower.
+    The input is `[batch, height, width, channels]` uint8, as the output. ``None`` for other units.
+    """
+    (node, *_) = unit.nodes
+    if node.op_type != "MaxPool":
+        return None
+    integers = onnx_ir.Value(name=f"{unit.reads[0]}/in", type=_INTEGERS)
+    attributes = {k: v for k, v in node.attributes.items() if k != "storage_order"}
+    made = onnx_ir.node(
+        "NhwcMaxPool", [integers], attributes, domain=CONTRIB, num_outputs=1, name="pool"
+    )
+    made.outputs[0].name, made.outputs[0].type = unit.name, _INTEGERS
+    graph = onnx_ir.Graph(
+        [integers], made.outputs, nodes=[made], opset_imports={"": 17, CONTRIB: 1}, name="pool"
+    )
+    return onnx_ir.Model(graph, ir_version=9)
 
 
 def _copied(tensor: onnx_ir.TensorProtocol, name: str) -> onnx_ir.Value:

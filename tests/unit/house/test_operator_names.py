@@ -40,7 +40,7 @@ HELD: dict[str, dict[str, str]] = {
         "approximation/implementations.py": "Cast MatMul Mul",
         "approximation/rewriting.py": "Add MatMul",
         "approximation/sites.py": "MatMul Transpose",
-        "approximation/static/models.py": "Transpose",
+        "approximation/static/models.py": "MaxPool Transpose",
         "approximation/static/rewriting.py": "Add Conv MatMul",
         "approximation/static/units.py": "Add AveragePool Clip Concat Conv "
         "GlobalAveragePool LeakyRelu MatMul MaxPool Mul Relu Reshape Resize Sigmoid Transpose",

@@ -15,7 +15,7 @@ from eqsat_opt.approximation.static.measuring import (
     measure_units,
     unit_errors,
 )
-from eqsat_opt.approximation.static.models import integer_model, unit_model
+from eqsat_opt.approximation.static.models import integer_model, pool_in_company, unit_model
 from eqsat_opt.approximation.static.ranges import QuantisedRange, range_of
 from eqsat_opt.approximation.static.region import static_region
 from eqsat_opt.approximation.static.units import find_units
@@ -69,6 +69,11 @@ def test_units_run_alone_in_both_layouts(
         turned = {name: one.transpose(0, 2, 3, 1) for name, one in fed.items()}
         (other,) = OrtSession(model_proto(last), _OPTIONS).run(turned)
         np.testing.assert_array_equal(other.transpose(0, 3, 1, 2), found)
+        pool = pool_in_company(unit)
+        assert (pool is not None) is (unit.name == "p")
+        if pool is not None:
+            (pooled,) = OrtSession(model_proto(pool), _OPTIONS).run(turned)
+            np.testing.assert_array_equal(pooled, other)
 
 
 def test_measuring_leaves_the_model_as_it_was(
