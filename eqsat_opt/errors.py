@@ -52,7 +52,7 @@ def or_nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     by_lower = {one.lower(): one for one in names}
     near = get_close_matches(name.lower(), by_lower, 1)
-    hint = f"; did you mean {by_lower[near[0]]}?" if near else ""
+    hint = f"; did you mean {by_lower[near[0]]}?" if near and len(names) > 1 else ""
     return f"choose from {', '.join(names)}{hint}"
 
 

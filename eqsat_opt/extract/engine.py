@@ -206,7 +206,7 @@ def value_of(problem: Problem, objective: AnyObjective, choice: Choice) -> float
 
 def _check_options(method: str, time_limit_s: float, gap: float) -> None:
     if method not in _METHODS:
-        raise ExtractionError(f"unknown method {method!r}; choose one of {', '.join(_METHODS)}")
+        raise ExtractionError(f"unknown method {method!r}; choose from {', '.join(_METHODS)}")
     if not math.isfinite(time_limit_s) or time_limit_s < 0:
         raise ExtractionError(f"time_limit_s is {time_limit_s}; give a number of at least 0")
     if not 0 <= gap < 1:

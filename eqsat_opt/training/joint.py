@@ -142,7 +142,7 @@ def training_graph(source: ModelSource, options: TrainingOptions | None = None) 
     """
     options = options or TrainingOptions()
     if options.accumulate < 1:
-        raise OptionError(f"{options.accumulate} micro-batches are none; choose 1 or more")
+        raise OptionError(f"accumulate is {options.accumulate}; choose 1 micro-batch or more")
     loaded = with_plain_normalisations(load_model(source))
     if options.fixed:
         loaded = fixed_model(loaded, options.fixed)

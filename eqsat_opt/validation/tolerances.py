@@ -253,7 +253,7 @@ def compare_moving(
         max_abs=float(error.max()),
         max_rel=float(error[worst] / unit),
         tolerance=max(known.tolerance if not is_wrong else 0.0, float(limit[worst] / unit)),
-        why="values differ by more than the original's own move" if is_wrong else "",
+        why="values differ by more than rounding explains" if is_wrong else "",
         uncompared=uncompared,
     )
 

@@ -115,7 +115,7 @@ def test_commands_are_ones_that_there_are(block: Block, command_line: Any) -> No
         elif words[:2] == ["python", "-m"]:
             assert importlib.util.find_spec(words[2]), words
         else:
-            assert words[0] in ("pip", "pytest", "mkdir", "cp"), words
+            assert words[0] in ("pip", "pytest", "mkdir", "cp", "strip"), words
 
 
 @of_kind("")

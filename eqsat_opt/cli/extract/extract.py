@@ -183,7 +183,7 @@ def _extractor(
     from eqsat_opt.extract.spec import parse_objective
 
     if method not in EXTRACTORS:
-        raise OptionError(f"unknown method {method!r}; choose one of {', '.join(EXTRACTORS)}")
+        raise OptionError(f"unknown method {method!r}; choose from {', '.join(EXTRACTORS)}")
 
     def solve(name: str, file: GymFile, tell: Tell) -> FileOutcome:
         def progress(point: TracePoint) -> None:

@@ -54,7 +54,7 @@ def reduce_model(
     from eqsat_opt.pipeline.reduction.failure import DEFAULT_COMMAND
 
     if not budget > 0:
-        raise OptionError(f"a budget of {budget:g} s is none; give a positive number of seconds")
+        raise OptionError(f"the budget is {budget:g} s; give a positive number of seconds")
     file = output or f"{os.path.splitext(model.removeprefix('zoo:'))[0]}.reduced.onnx"
     check_writable(file, files_of(model), noun="a file of the model")
     check_writable(json, (file, *files_of(model)), noun="another file of this run")

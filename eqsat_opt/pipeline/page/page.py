@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ from eqsat_opt.pipeline.page.charts import race_chart, trace_chart
 from eqsat_opt.pipeline.page.drawing import drawn_graphs
 from eqsat_opt.pipeline.page.head import facts_of
 from eqsat_opt.pipeline.report.report import Report
+from eqsat_opt.pipeline.report.tables import end_text
 from eqsat_opt.racing.entrants import ALTERNATIVE
 from eqsat_opt.rules.near_misses import NearMiss, near_misses
 from eqsat_opt.select.proposal import Proposal
@@ -45,6 +48,9 @@ _MISSES_S = 1.0
 
 _LEAST_S = 0.005
 """Least duration of a stage that is listed, s."""
+
+_REPEATED = re.compile(r"\b(\w+)(?:\+\1\b)+")
+"""Operators of one name in a row, in the name of a kernel."""
 
 _HEADLESS = "the page is made with jinja2, which is not installed: pip install 'eqsat-opt[html]'"
 
@@ -129,6 +135,7 @@ def page_text(
         .get_template("page.html.jinja")
         .render(
             report=report,
+            place=os.path.split(report.model),
             title=title if proposal is not None else "",
             graphs=graphs,
             facts=[*facts_of(report)],
@@ -190,6 +197,10 @@ def _trace(report: Report, proposal: Proposal) -> Any:
     return trace_chart(points, METRICS[TIME].unit if report.goal == TIME else "")
 
 
+def _counted(repeated: re.Match[str]) -> str:
+    return f"{repeated[1]}×{repeated[0].count('+') + 1}"
+
+
 def _kernels(uses: Sequence[KernelUse], peaks: Roofline | None) -> Iterator[Mapping[str, Any]]:
     """Yield the kernels with their share of the predicted time of each graph, and their rates.
 
@@ -203,7 +214,7 @@ def _kernels(uses: Sequence[KernelUse], peaks: Roofline | None) -> Iterator[Mapp
             for count, total in zip((use.before, use.after), totals, strict=True)
         ]
         yield {
-            "use": use,
+            "use": replace(use, kernel=_REPEATED.sub(_counted, use.kernel)),
             "shares": shares,
             "gflops": use.flops / use.time_us / 1e3 if use.time_us else 0.0,
             "gbytes": use.bytes / use.time_us / 1e3 if use.time_us else 0.0,
@@ -262,13 +273,14 @@ def _settings(report: Report) -> Iterator[tuple[str, str]]:
         yield (
             "e-graph",
             f"{count_text(report.enodes_loaded)} → {count_text(report.enodes)} e-nodes in "
-            f"{counted(report.iterations, 'iteration')}; ended: {report.stopped_by}",
+            f"{counted(report.iterations, 'iteration')}; {end_text(report.stopped_by)}",
         )
     if report.errors:
+        agree = f"{counted(len(report.errors), 'output')} agree{'s' * (len(report.errors) == 1)}"
         worst = max(report.errors, key=lambda one: one.max_rel)
         yield (
             "check",
-            f"{counted(len(report.errors), 'output')} agree; largest absolute difference "
+            f"{agree}; largest absolute difference "
             f"{report.max_abs_error:.1e}, {worst.max_rel:.1e} beyond rounding where "
             f"{worst.tolerance:.1e} is allowed",
         )

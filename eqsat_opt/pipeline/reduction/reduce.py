@@ -71,7 +71,8 @@ class Reduction:
     def __str__(self) -> str:
         end = "no node can be left out" if self.is_minimal else "the budget ended: allow more"
         return (
-            f"{counted(self.nodes_before, 'node')} → {self.nodes_after} that still fail "
+            f"{counted(self.nodes_before, 'node')} → {self.nodes_after} that still "
+            f"{'fails' if self.nodes_after == 1 else 'fail'} "
             f"({self.failure}); {end}; {counted(self.trials, 'trial')}, {self.seconds:.0f} s"
         )
 

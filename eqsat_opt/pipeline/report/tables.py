@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from eqsat_opt.pipeline.report.report import Report
 
-__all__ = ["comparison_table", "metric_text", "search_grid", "tables"]
+__all__ = ["comparison_table", "end_text", "metric_text", "search_grid", "tables"]
 
 _ENDED = {
     "saturated": "nothing is left to rewrite",
@@ -41,6 +41,11 @@ _TITLES = {
     "critical_path": "predicted critical path",
 }
 """Titles of totals by name, in the order of the table."""
+
+
+def end_text(stopped_by: str) -> str:
+    """Return why saturation ended, for people."""
+    return _ENDED.get(stopped_by, f"stopped by {stopped_by}")
 
 
 def tables(report: Report) -> Iterator[RenderableType]:
@@ -98,7 +103,7 @@ def _search_facts(report: Report) -> list[tuple[str, str]]:
             "e-graph",
             f"{count_text(report.enodes_loaded)} → {count_text(report.enodes)} e-nodes in "
             f"{count_text(report.eclasses)} e-classes, {counted(report.iterations, 'iteration')}, "
-            + _ENDED.get(report.stopped_by, f"stopped by {report.stopped_by}"),
+            + end_text(report.stopped_by),
         ),
         *([("coverage", report.coverage)] if report.coverage else []),
         ("predicted", f"{_costs_text(report)}; {report.optimality}"),

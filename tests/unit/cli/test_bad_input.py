@@ -207,7 +207,7 @@ def test_a_terminal_without_columns(
 def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
     (folder / "a_folder.onnx").mkdir()
     assert "no such file" in fails(*optimise("missing.onnx"))
-    assert "cannot read ''" in fails(*optimise(""))
+    assert "the file name of the model is empty" in fails(*optimise(""))
     assert "holds no .onnx file" in fails(*optimise("a_folder.onnx"))
     assert "unknown zoo model" in fails(*optimise("zoo:nonsense"))
 

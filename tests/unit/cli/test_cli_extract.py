@@ -333,7 +333,7 @@ def test_files_that_are_no_egraphs(
         (("none.json",), "cannot read none.json"),
         (("empty",), "no .json file in empty"),
         (("others",), "none of the files is an e-graph"),
-        (("e.json", "--method", "magic"), "unknown method 'magic'; choose one of tree, sharing"),
+        (("e.json", "--method", "magic"), "unknown method 'magic'; choose from tree, sharing"),
         (("e.json", "--time-limit", "-1"), "--time-limit"),
         (("e.json", "--gap", "2"), "--gap"),
         (("e.json", "--json", "no/out.json"), "the folder no does not exist"),

@@ -142,7 +142,7 @@ def test_the_command_writes_the_part(tmp_path: Path, capsys: pytest.CaptureFixtu
     code = "import sys; sys.exit(b'Tanh' in open(sys.argv[1], 'rb').read())"
     line = ["reduce", path, "--command", f'{sys.executable} -S -c "{code}" {{}}']
     assert main([*line, "--json", str(written)]) == 0
-    assert "6 nodes → 1 that still fail" in capsys.readouterr().out
+    assert "6 nodes → 1 that still fails" in capsys.readouterr().out
     model = onnx.load(tmp_path / "größe.reduced.onnx")
     assert [node.op_type for node in model.graph.node] == ["Tanh"]
     assert json.loads(written.read_text(encoding="utf-8"))["is_minimal"] is True
