@@ -16,6 +16,7 @@ from eqsat_opt.ir.graph.handles import folding_s
 from eqsat_opt.ir.graph.plain_names import plain_kernel
 from eqsat_opt.ir.onnx.exporter import export_model
 from eqsat_opt.racing.examination import RaceTerms
+from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import SearchOptions, propose
 from eqsat_opt.select.rebuilding.raising import rules_used
@@ -25,7 +26,13 @@ from eqsat_opt.validation.judge import TO_EXCUSE
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["Accusation", "accuse", "without_rules"]
+__all__ = [
+    "ROUNDED_BY_SESSIONS",
+    "Accusation",
+    "accuse",
+    "are_equal_unoptimised",
+    "without_rules",
+]
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,43 @@ def accuse(
         return Accusation(faulty, f"rule {names_text} is at fault{told}; {remedy}")
     remedy = f"leave one out with --rules {selection},-NAME"
     return Accusation(faulty, f"rules {names_text} are at fault together; {remedy}")
+
+
+ROUNDED_BY_SESSIONS = Accusation(
+    (),
+    "it is equal where sessions optimise nothing, so no rule is at fault: onnxruntime rounds this "
+    "form further, as its kernels for weights of 4 bits do",
+)
+"""The finding on candidates that :func:`are_equal_unoptimised`."""
+
+
+def are_equal_unoptimised(
+    reference: Reference, models: Iterable[ModelSource], terms: RaceTerms
+) -> bool:
+    """Return whether models compute what the original does in sessions that optimise nothing.
+
+    No equation is wrong then: the runtime chooses kernels that compute something else.
+
+    Args:
+        reference: outputs of the original.
+        models: candidates that differ in optimised sessions.
+        terms: terms on which outputs are compared.
+    """
+    try:
+        return not any(
+            difference.why
+            for model in models
+            for difference in differences(
+                reference,
+                model,
+                terms.session("disabled"),
+                terms.numerics,
+                open_session=terms.open_session,
+                precision=terms.precision,
+            )
+        )
+    except (OutOfTime, RuntimeFailed):
+        return False
 
 
 def _without_faulty(is_wrong_alone: bool, reference: Reference, involved: str) -> str:

@@ -27,7 +27,13 @@ from eqsat_opt.ir.graph.handles import folding_s
 from eqsat_opt.ir.onnx.exporter import export_model
 from eqsat_opt.ir.onnx.types import inner_graphs
 from eqsat_opt.ir.passes.storage_form import as_stored
-from eqsat_opt.racing.delta_debugging import Accusation, accuse, without_rules
+from eqsat_opt.racing.delta_debugging import (
+    ROUNDED_BY_SESSIONS,
+    Accusation,
+    accuse,
+    are_equal_unoptimised,
+    without_rules,
+)
 from eqsat_opt.racing.entrants import (
     CLEAN,
     entrants_of,
@@ -367,6 +373,9 @@ def _accuse(
     job: Job, found: Findings, examined: Examination, rules: Sequence[Rule], deadline: Deadline
 ) -> Accusation:
     assert examined.reference is not None
+    wrong = [found.models[label] for label in examined.wrong]
+    if are_equal_unoptimised(examined.reference, wrong, job.terms):
+        return ROUNDED_BY_SESSIONS
     if found.proposal is None:
         return Accusation((), without_rules(examined.reference))
     return accuse(
