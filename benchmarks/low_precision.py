@@ -33,6 +33,7 @@ import numpy as np
 import onnx
 import onnx_ir
 import typer
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
 from rich.console import Console
 from rich.table import Table
 
@@ -288,7 +289,9 @@ def uniform_ways(subject: _Subject) -> _Ways:
     ways: _Ways = {}
     with tempfile.TemporaryDirectory() as folder:
         source, target = (str(Path(folder, f"{name}.onnx")) for name in ("in", "out"))
-        onnx.save(model_proto(subject.model), source)
+        # They take weights from initializers alone.
+        lifted = LiftConstantsToInitializersPass()(subject.model.clone()).model
+        onnx.save(model_proto(lifted), source)
         for kind in (QuantType.QInt8, QuantType.QUInt8):
             for per_channel in (False, True):
                 quantize_dynamic(source, target, weight_type=kind, per_channel=per_channel)

@@ -29,11 +29,13 @@ def model(tmp_path: Path) -> str:
     matrix = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 64]) for name in "xy"]
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [
+            helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(matrix)),
+            helper.make_node("MatMul", ["x", "w"], ["y"]),
+        ],
         "one",
         ends[:1],
         ends[1:],
-        [numpy_helper.from_array(matrix, "w")],
     )
     opsets = [helper.make_opsetid("", 17)]
     path = tmp_path / "one.onnx"
