@@ -3,6 +3,7 @@
     python -m benchmarks.native_layers recurrences [--rounds 9]   # LSTM and GRU
     python -m benchmarks.native_layers sequences [--rounds 9]     # convolutions of sequences
     python -m benchmarks.native_layers depthwise [--rounds 9]     # with the activations around them
+    python -m benchmarks.native_layers products [--rounds 9]      # of 1 to 32 rows
 
 Least times of whole sessions that take turns; A/A is the ratio of two sessions of onnxruntime's
 kernel. Weights lie in the caches, as far as they fit, which they may not do inside a model.
@@ -23,6 +24,7 @@ from rich.console import Console
 from benchmarks.rows import Rows, geometric_mean
 from eqsat_opt.runtime.backends.native.depthwise import depthwise_convolutions
 from eqsat_opt.runtime.backends.native.library import library_path
+from eqsat_opt.runtime.backends.native.products import products as row_products
 from eqsat_opt.runtime.backends.native.recurrences import recurrences as recurrent_layers
 from eqsat_opt.runtime.backends.native.sequences import sequence_convolutions
 from eqsat_opt.runtime.backends.native.sites import Site, with_names, with_ways
@@ -74,6 +76,17 @@ DEPTHWISE = [
     ("shufflenet", 272, 14, (3, 1), ("", "")),
 ]
 """Depthwise convolutions of models: channels, extent, window and stride, activations around."""
+
+PRODUCTS = [
+    ("mobilenet_v2, last", 1280, 1000, ""),
+    ("distilbert, first", 768, 3072, ""),
+    ("distilbert, second", 3072, 768, ""),
+    ("t5, query", 512, 512, ""),
+    ("small transformer", 64, 256, "Relu"),
+]
+"""Products with weights: depth, columns, and what is computed after them."""
+
+_ROWS = 1, 2, 4, 8, 16, 32
 
 
 def _recurrent(op: str, direction: str, size: tuple[int, int, int, int]) -> onnx.ModelProto:
@@ -239,11 +252,45 @@ def depthwise(arguments: argparse.Namespace) -> None:
     _against(layers, arguments.rounds)
 
 
+def _product(rows: int, depth: int, columns: int, activation: str) -> onnx.ModelProto:
+    """A product with weights and a bias, and an activation if onnxruntime fuses it."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": rng.standard_normal((depth, columns)) / np.sqrt(depth),
+        "b": rng.standard_normal(columns),
+    }
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"])]
+    if activation == "Relu":
+        nodes.append(helper.make_node("Relu", ["y"], ["z"]))
+    float32 = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "product",
+        [helper.make_tensor_value_info("x", float32, [rows, depth])],
+        [helper.make_tensor_value_info(nodes[-1].output[0], float32, [rows, columns])],
+        [numpy_helper.from_array(v.astype(np.float32), k) for k, v in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def products(arguments: argparse.Namespace) -> None:
+    """Each product of few rows by our kernel, relative to onnxruntime's."""
+    layers = []
+    for name, depth, columns, activation in PRODUCTS:
+        for rows in _ROWS:
+            model = _product(rows, depth, columns, activation)
+            optimized = with_names(ort_optimized(model, OrtOptions(1)))
+            (site,) = row_products(optimized)
+            sizes = f"{rows} × {depth} → {columns}"
+            layers.append((name, sizes, optimized, site, 2 * rows * depth * columns))
+    _against(layers, arguments.rounds)
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for call in (recurrences, sequences, depthwise):
+    for call in (recurrences, sequences, depthwise, products):
         one = commands.add_parser(call.__name__, help=call.__doc__)
         one.add_argument("--rounds", type=int, default=9)
         one.set_defaults(call=call)
