@@ -30,8 +30,8 @@ from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.passes.coverage import coverage_of
 from eqsat_opt.ir.sizes.sizes import other_sizes, size_sets
 from eqsat_opt.ir.values.types import TensorType
-from eqsat_opt.pipeline.imported import import_graph
 from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.reading import import_graph
 from eqsat_opt.pipeline.request import request_of
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession

@@ -39,9 +39,9 @@ from eqsat_opt.lab.comparison import (
     warm_up,
 )
 from eqsat_opt.lab.experiments.saved import save_found, save_plan
-from eqsat_opt.pipeline.finiteness import settled
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.prices import open_pricer
+from eqsat_opt.pipeline.reading import settled
 from eqsat_opt.pipeline.report import rule_notes, store_warning
 from eqsat_opt.pipeline.request import Request, request_of
 from eqsat_opt.proving.selection import costs_only, load_rules

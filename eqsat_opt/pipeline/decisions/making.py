@@ -16,7 +16,7 @@ from eqsat_opt.ir.passes.new_bodies import bodies_in, with_new_bodies
 from eqsat_opt.ir.passes.storage_form import as_stored, unfolded
 from eqsat_opt.pipeline.decisions.basis import basis_of
 from eqsat_opt.pipeline.decisions.document import BodyEdit, Edit, RunDecisions
-from eqsat_opt.pipeline.imported import import_graph
+from eqsat_opt.pipeline.reading import import_graph
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.racing.earlier_result import RECORD
 from eqsat_opt.racing.verdict import Verdict

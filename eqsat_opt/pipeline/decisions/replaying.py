@@ -23,7 +23,7 @@ from eqsat_opt.pipeline.decisions.basis import basis_of, require_same, require_s
 from eqsat_opt.pipeline.decisions.document import RunDecisions, read_decisions
 from eqsat_opt.pipeline.decisions.making import Applied, applied, with_advice
 from eqsat_opt.pipeline.destination import Destination
-from eqsat_opt.pipeline.finiteness import settled
+from eqsat_opt.pipeline.reading import settled
 from eqsat_opt.pipeline.report.numbers import contents_of, latencies_of, unsearched_report
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.report.values import OutputError

@@ -25,10 +25,10 @@ from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.pipeline.device import device_pricer
-from eqsat_opt.pipeline.imported import normalised
 from eqsat_opt.pipeline.objective import is_time_alone
 from eqsat_opt.pipeline.optimise import PLANNING, AnyModel
 from eqsat_opt.pipeline.prices import open_plan_pricer
+from eqsat_opt.pipeline.reading import normalised
 from eqsat_opt.pipeline.report.form_reports import Planned
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.pipeline.request import Request

@@ -21,7 +21,7 @@ from eqsat_opt.cli import main
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.solve import exact
-from eqsat_opt.pipeline import destination
+from eqsat_opt.pipeline import conclusion, destination
 from eqsat_opt.pipeline import optimise as optimising
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.racing import finding
@@ -288,7 +288,7 @@ def test_disk_full(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]) -
         (optimising, "load_model"),
         (finding, "propose"),
         (finding, "export_model"),
-        (optimising, "race_candidates"),
+        (conclusion, "race_candidates"),
         (destination, "save_model"),
     ],
 )

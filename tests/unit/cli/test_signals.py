@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("number", ENDING)
-@pytest.mark.parametrize("stage", ["load_model", "find_candidates", "race_candidates"])
+@pytest.mark.parametrize("stage", ["load_model", "find_candidates", "conclude"])
 def test_a_signal_ends_a_command_like_ctrl_c(
     number: signal.Signals,
     stage: str,
