@@ -82,7 +82,7 @@ def _reason(node: Node, graph: Graph, *, is_quantised: bool, opset: int) -> str:
     if not is_deterministic(payload):
         return "its result is another one each time"
     if opset < FIRST_OPSET:
-        return f"the model has operator set {opset}; equations begin at {FIRST_OPSET}"
+        return f"{_OLD} {opset}; equations begin at {FIRST_OPSET}"
     if payload.op_type not in READERS:
         return "no equation about this operator is known"
     types = [graph.types.get(name) for name in (*node.inputs, *node.outputs) if name]
@@ -97,6 +97,7 @@ def _reason(node: Node, graph: Graph, *, is_quantised: bool, opset: int) -> str:
     return _form(payload) or (_OF_DATA if _is_of_data(node, graph) else _OUTSIDE)
 
 
+_OLD = "the model has operator set"
 _UNTYPED = "an operand has a shape that only a run tells"
 _OUTSIDE = "these operands or attributes are outside of what equations cover"
 _OF_DATA = "data decide the sizes of its result, or what it takes"
@@ -122,7 +123,7 @@ _MEASURING = ("Shape", "Size")
 
 def is_explained(why: str) -> bool:
     """Return whether a node passes through for what it is, and not for what is not known of it."""
-    return why not in (_UNTYPED, _OUTSIDE)
+    return why not in (_UNTYPED, _OUTSIDE) and not why.startswith(_OLD)
 
 
 def _form(node: onnx_ir.Node) -> str:
