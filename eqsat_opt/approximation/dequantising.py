@@ -7,7 +7,8 @@ values, so that a choice in low precision finds the same integers again where th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -82,6 +83,19 @@ _DYNAMIC = MappingProxyType({"MatMulInteger": "MatMul", "ConvInteger": "Conv"})
 
 
 @dataclass(frozen=True)
+class _Integers:
+    """What integers mean.
+
+    Attributes:
+        floats: the floats that were rounded to them.
+        unit: their scale and zero point; who reads them with others reads other floats.
+    """
+
+    floats: onnx_ir.Value
+    unit: tuple[Hashable, Hashable]
+
+
+@dataclass(frozen=True)
 class FloatForm:
     """A model in floats that came quantised.
 
@@ -117,14 +131,14 @@ class _Dequantising:
     """The state of one pass.
 
     Attributes:
-        floats: the floats that integers mean.
+        held: what integers mean.
         ranges: ranges by the names of floats.
         is_changed: whether anything is in floats now that was not.
     """
 
     graph: onnx_ir.Graph
     prefix: str
-    floats: dict[onnx_ir.Value, onnx_ir.Value] = field(default_factory=dict)
+    held: dict[onnx_ir.Value, _Integers] = field(default_factory=dict)
     ranges: dict[str, QuantisedRange] = field(default_factory=dict)
     is_changed: bool = False
     n_drafts: int = 0
@@ -139,8 +153,9 @@ class _Dequantising:
         elif kind == "DequantizeLinear":
             self._restore(node)
         elif kind == "DynamicQuantizeLinear" and node.inputs[0] is not None:
-            self.floats[node.outputs[0]] = node.inputs[0]
-        elif kind in _CARRIERS and node.inputs and node.inputs[0] in self.floats:
+            integers, scale, zero = node.outputs
+            self.held[integers] = _Integers(node.inputs[0], (scale, zero))
+        elif kind in _CARRIERS and node.inputs and node.inputs[0] in self.held:
             self._carry(node)
         elif kind in _FORMS:
             self._compute(node, _FORMS[kind])
@@ -158,8 +173,10 @@ class _Dequantising:
         bounds: Sequence[onnx_ir.Value | None],
     ) -> None:
         """Remember the floats that a node rounds to integers in a fixed range."""
-        scale, zero = _bounds_of(bounds)
+        scale, zero = _bounds_of(bounds, _least_type(node))
         if value is None or scale is None or scale.size != 1 or zero is None:
+            return
+        if value.dtype is not None and value.dtype.numpy() != scale.dtype:
             return
         lowest = np.iinfo(zero.dtype).min if zero.dtype.kind in "iu" else None
         if lowest is None:
@@ -171,7 +188,7 @@ class _Dequantising:
             (value,) = draft.node("Relu", [value], ["positive"])
             value.type, value.shape = kind, shape
             insert_draft(self.graph, draft, node)
-        self.floats[node.outputs[0]] = value
+        self.held[node.outputs[0]] = _Integers(value, _unit_of(bounds))
         if zero.dtype.itemsize == 1 and value.name:
             # Signed integers mean the same as unsigned ones that are moved by the least of them.
             self.ranges[value.name] = QuantisedRange(
@@ -193,10 +210,13 @@ class _Dequantising:
             axis: axis of a constant along which scales lie.
         """
         value = node.inputs[index]
-        if value is None or value in self.floats:
-            return None if value is None else self.floats[value]
+        if value is None:
+            return None
+        integers, bounds = self.held.get(value), node.inputs[index + 1 : index + 3]
+        if integers is not None:
+            return integers.floats if integers.unit == _unit_of(bounds) else None
         stored = constant_of(value)
-        scale, zero = _bounds_of(node.inputs[index + 1 : index + 3])
+        scale, zero = _bounds_of(bounds)
         if stored is None or scale is None or scale.dtype != np.float32:
             return None
         array = stored.numpy()
@@ -221,17 +241,19 @@ class _Dequantising:
         return value
 
     def _carry(self, node: onnx_ir.Node) -> None:
-        operands = [
-            value if value is None else self.floats.get(value, value) for value in node.inputs
-        ]
+        found = [None if value is None else self.held.get(value) for value in node.inputs]
+        unit = None if found[0] is None else found[0].unit
         is_joined = node.op_type == "Concat"
-        if is_joined and not all(value in self.floats for value in node.inputs):
+        if unit is None or (is_joined and any(one is None or one.unit != unit for one in found)):
             return
         if len(node.outputs) > 1 and any(value.uses() for value in node.outputs[1:]):
             return
-        self.floats[node.outputs[0]] = self._added(
-            node, node.op_type, operands, dict(node.attributes)
-        )
+        operands = [
+            value if one is None else one.floats
+            for value, one in zip(node.inputs, found, strict=True)
+        ]
+        made = self._added(node, node.op_type, operands, dict(node.attributes))
+        self.held[node.outputs[0]] = _Integers(made, unit)
 
     def _added(
         self,
@@ -280,31 +302,40 @@ class _Dequantising:
         unit = np.prod(
             np.broadcast_arrays(*(one.numpy().ravel() for one in tensors if one is not None)),
             axis=0,
-        )
+        ) * node.attributes.get_float("alpha", 1.0)
         return self._constant(node, (stored.numpy() * unit).astype(np.float32))
 
     def _multiply(self, node: onnx_ir.Node) -> None:
         """Replace sums of integers that are cast and scaled in the next two steps."""
-        rows, weight = node.inputs[:2]
+        rows, weight, *zero_points = (*node.inputs, None, None)[:4]
+        integers = None if rows is None else self.held.get(rows)
         stored = None if weight is None else constant_of(weight)
-        scaled = _scaled(node)
-        if rows not in self.floats or stored is None or scaled is None:
+        if integers is None or stored is None or integers.unit[1] != _part_of(zero_points[0]):
+            return
+        scaled, zeros = _scaled(node, integers.unit[0]), np.zeros((), np.int64)
+        if zero_points[1] is not None:
+            tensor = constant_of(zero_points[1])
+            if tensor is None:
+                return
+            zeros = tensor.numpy().astype(np.int64)
+        if scaled is None:
             return
         scale, bias, result = scaled
-        zero_value = node.inputs[3] if len(node.inputs) > 3 else None
-        zero_tensor = None if zero_value is None else constant_of(zero_value)
-        if zero_value is not None and zero_tensor is None:
-            return
         array = stored.numpy().astype(np.int64)
-        axis = 0 if node.op_type == "ConvInteger" else -1
+        # Columns or channels: their axis in the weight, and from the end of the result.
+        is_conv = node.op_type == "ConvInteger"
+        axis, own = (0, 1 - array.ndim) if is_conv else (-1, -1)
+        if scale.ndim > is_conv - own or scale.size != math.prod(scale.shape[own:][:1]):
+            return  # it gives the result a further axis, or differs along others
         shape = [1] * array.ndim
         shape[axis] = -1
-        zeros = np.zeros(1) if zero_tensor is None else zero_tensor.numpy()
-        matrix = (array - zeros.astype(np.int64).reshape(shape if zeros.size > 1 else ())) * (
+        if any(one.size not in (1, array.shape[axis]) for one in (scale, zeros)):
+            return
+        matrix = (array - zeros.reshape(shape if zeros.size > 1 else ())) * (
             scale.reshape(shape if scale.size > 1 else ())
         )
         constant = self._constant(node, matrix.astype(np.float32))
-        operands = [self.floats[rows], constant, *([] if bias is None else [bias])]
+        operands = [integers.floats, constant, *([] if bias is None else [bias])]
         made = self._added(node, _DYNAMIC[node.op_type], operands, dict(node.attributes))
         made.shape = result.shape
         self.is_changed = True
@@ -334,25 +365,57 @@ def _is_never_negative(value: onnx_ir.Value) -> bool:
 
 
 def _bounds_of(
-    bounds: Sequence[onnx_ir.Value | None],
+    bounds: Sequence[onnx_ir.Value | None], least_type: npt.DTypeLike = np.uint8
 ) -> tuple[_Array | None, _Array | None]:
-    """Return scale and zero point of two operands; ``None`` for what is missing or computed."""
+    """Return scale and zero point of two operands; ``None`` for what is missing or computed.
+
+    A zero point that is not given is 0, of ``least_type``.
+    """
     found = [None if one is None else constant_of(one) for one in bounds]
     arrays = [None if one is None else one.numpy() for one in found]
     is_given = len(bounds) > 1 and bounds[1] is not None
     scale = arrays[0] if arrays else None
     if scale is not None and not is_given:
-        return scale, np.zeros(scale.shape, np.uint8)
+        return scale, np.zeros(scale.shape, least_type)
     return scale, arrays[1] if is_given else None
 
 
+def _least_type(node: onnx_ir.Node) -> npt.DTypeLike:
+    """Return the type of the integers that a node makes where no zero point says it."""
+    given = node.attributes.get_int("output_dtype", 0)
+    if given:
+        return onnx_ir.DataType(given).numpy()
+    made = node.outputs[0].dtype
+    return np.uint8 if made is None else made.numpy()
+
+
+def _unit_of(bounds: Sequence[onnx_ir.Value | None]) -> tuple[Hashable, Hashable]:
+    """Return scale and zero point of two operands; two units are equal where both surely are."""
+    scale, zero = (*bounds, None, None)[:2]
+    return _part_of(scale), _part_of(zero)
+
+
+def _part_of(value: onnx_ir.Value | None) -> Hashable:
+    """Return the number that a constant holds, 0 for none, and any other value itself."""
+    if value is None:
+        return 0.0
+    tensor = constant_of(value)
+    if tensor is None or tensor.size != 1 or tensor.dtype == onnx_ir.DataType.STRING:
+        return value
+    return float(tensor.numpy().astype(np.float64).reshape(()))
+
+
 def _scaled(
-    node: onnx_ir.Node,
+    node: onnx_ir.Node, unit: Hashable
 ) -> tuple[_Array, onnx_ir.Value | None, onnx_ir.Value] | None:
     """Return the scale of the weight, the bias and the result of sums that are cast and scaled.
 
     Old quantisers divide the bias of a convolution by the scales in each run, and add it to the
     sums; the bias that is returned is the one in floats.
+
+    Args:
+        node: the node that sums.
+        unit: the scale of the data, by which the sums have to be scaled as well.
     """
     bias, last = None, node
     total = _only_reader(node, "Add")
@@ -374,12 +437,9 @@ def _scaled(
         return None
     for value in producer.inputs:
         tensor = None if value is None else constant_of(value)
-        if tensor is not None and tensor.dtype == onnx_ir.DataType.FLOAT:
-            others = [one for one in producer.inputs if one is not value]
-            maker = others[0].producer() if others and others[0] is not None else None
-            rounded = node.inputs[0]
-            if maker is not None and rounded is not None and maker is rounded.producer():
-                return tensor.numpy(), bias, mul.outputs[0]
+        others = [one for one in producer.inputs if one is not value]
+        if tensor is not None and tensor.dtype == onnx_ir.DataType.FLOAT and others == [unit]:
+            return tensor.numpy(), bias, mul.outputs[0]
     return None
 
 

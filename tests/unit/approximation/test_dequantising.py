@@ -214,3 +214,104 @@ def test_what_is_not_understood_stays() -> None:
     opsets = [helper.make_opsetid("", 17)]
     proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     assert in_floats(onnx_ir.from_proto(proto)) is None
+
+
+# ** integers that mean something else to who reads them **
+
+_QUANTISE = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"])
+_BEHIND = [
+    helper.make_node("Cast", ["sums"], ["cast"], to=TensorProto.FLOAT),
+    helper.make_node("Mul", ["scale", "ws"], ["scales"]),
+    helper.make_node("Mul", ["cast", "scales"], ["y"]),
+]
+
+
+def _on_integers(*nodes: onnx.NodeProto, **changes: Any) -> onnx_ir.Model:
+    rng = np.random.default_rng(0)
+    held = {
+        "s": np.float32(0.03),
+        "t": np.float32(0.06),
+        "z": np.uint8(128),
+        "zero": np.uint8(100),
+        "w": rng.integers(-99, 99, (8, 3)).astype(np.int8),
+        "ws": np.float32(0.02),
+        "wz": np.int8(0),
+        "bias": np.array([1000, -2000, 300], np.int32),
+        "rows": np.array([-1, 8]),
+        **changes,
+    }
+    graph = helper.make_graph(
+        nodes,
+        "integers",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, _X.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in held.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return onnx_ir.from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+
+
+def _restored(*bounds: str) -> onnx.NodeProto:
+    return helper.make_node("DequantizeLinear", ["q", *bounds], ["y"])
+
+
+def _dynamic(*operands: str, **changes: Any) -> onnx_ir.Model:
+    return _on_integers(
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "point"]),
+        helper.make_node("MatMulInteger", ["q", "w", *operands], ["sums"]),
+        *_BEHIND,
+        **changes,
+    )
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        _on_integers(_QUANTISE, _restored("t", "z")),
+        _on_integers(_QUANTISE, _restored("s", "zero")),
+        _on_integers(_QUANTISE, _restored("s")),
+        _on_integers(
+            _QUANTISE,
+            helper.make_node("QuantizeLinear", ["x", "t", "z"], ["other"]),
+            helper.make_node("Concat", ["q", "other"], ["both"], axis=0),
+            helper.make_node("DequantizeLinear", ["both", "s", "z"], ["y"]),
+        ),
+        _dynamic(),
+        _dynamic("point", ws=np.full((8, 1), 0.02, np.float32)),
+        _dynamic("point", ws=np.full((1, 1, 1, 1, 1), 0.02, np.float32)),
+    ],
+    ids=["scale", "zero", "no zero", "joined", "no zero of data", "rows", "axes"],
+)
+def test_integers_that_are_read_in_another_unit_stay(model: onnx_ir.Model) -> None:
+    assert in_floats(model) is None
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(
+            _on_integers(
+                helper.make_node("QuantizeLinear", ["x", "s"], ["q"], output_dtype=made),
+                _restored("s"),
+            )
+            for made in (TensorProto.INT8, TensorProto.INT16)
+        ),
+        _dynamic("point", ws=np.array([0.01, 0.02, 0.03], np.float32)),
+        _on_integers(
+            _QUANTISE,
+            helper.make_node("Reshape", ["q", "rows"], ["r"]),
+            helper.make_node(
+                "QGemm",
+                ["r", "s", "z", "w", "ws", "wz", "bias"],
+                ["y"],
+                domain="com.microsoft",
+                alpha=2.0,
+            ),
+        ),
+    ],
+    ids=["int8", "int16", "columns", "alpha"],
+)
+def test_integers_become_what_they_mean(model: onnx_ir.Model) -> None:
+    form = in_floats(model)
+    assert form is not None
+    assert _moved(form.model, model) < 0.03
