@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,10 +22,12 @@ from eqsat_opt.approximation.weights import (
     block_weights,
     compensated_weights,
     integer_weights,
+    inverse_root,
 )
 
 __all__ = [
     "IMPLEMENTATIONS",
+    "FittingRows",
     "ProductImplementation",
     "implementations_on",
     "integer_product",
@@ -38,6 +41,25 @@ _MOST_COMPENSATED = 4096
 
 _ARM_HALVES = frozenset({"asimdhp", "fphp"})
 """Extensions of processors of Arm that compute in 16-bit floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittingRows:
+    """Rows to which implementations of one product are fitted.
+
+    Attributes:
+        samples: the rows `[..., k]` of each sample.
+    """
+
+    samples: Sequence[_Array]
+
+    @cached_property
+    def inverse_root(self) -> _Array | None:
+        """The :func:`~eqsat_opt.approximation.weights.inverse_root` of all rows.
+
+        It takes longest of a fit, and is the same for all implementations.
+        """
+        return inverse_root(np.sum([_gram(one) for one in self.samples], axis=0))
 
 
 class ProductImplementation(Protocol):
@@ -55,12 +77,12 @@ class ProductImplementation(Protocol):
     def reads_integers(self) -> bool:
         """Whether it reads the rows as `quantise_rows` returns them, instead of floats."""
 
-    def fitted(self, matrix: _Array, rows: Sequence[_Array]) -> ProductImplementation | None:
+    def fitted(self, matrix: _Array, rows: FittingRows) -> ProductImplementation | None:
         """Return the implementation for one matrix and rows like these.
 
         Args:
             matrix: `[k, n]` f32.
-            rows: the rows `[..., k]` of each sample.
+            rows: the rows.
 
         Returns:
             The implementation; ``None`` if the rows do not allow it.
@@ -129,7 +151,7 @@ class _DynamicIntegers:
     def kernel(self) -> str:
         return self.name
 
-    def fitted(self, matrix: _Array, rows: Sequence[_Array]) -> ProductImplementation | None:
+    def fitted(self, matrix: _Array, rows: FittingRows) -> ProductImplementation | None:
         del matrix, rows
         return self
 
@@ -168,19 +190,19 @@ class _WeightsInBlocks:
     held: BlockWeights | None = None
     reads_integers: bool = False
 
-    def fitted(self, matrix: _Array, rows: Sequence[_Array]) -> ProductImplementation | None:
+    def fitted(self, matrix: _Array, rows: FittingRows) -> ProductImplementation | None:
         if not self.is_compensated:
             return self
-        if len(matrix) > _MOST_COMPENSATED:
+        if len(matrix) > _MOST_COMPENSATED or rows.inverse_root is None:
             return None
         held = compensated_weights(
             matrix,
-            np.sum([_gram(one) for one in rows], axis=0),
+            rows.inverse_root,
             bits=self.bits,
             block=self.block,
             is_symmetric=self.is_symmetric,
         )
-        return None if held is None else replace(self, held=held)
+        return replace(self, held=held)
 
     def emit(
         self, draft: ReplacementDraft, rows: Sequence[onnx_ir.Value], matrix: _Array
@@ -237,7 +259,7 @@ class _Halves:
     kernel: str = "float16"
     reads_integers: bool = False
 
-    def fitted(self, matrix: _Array, rows: Sequence[_Array]) -> ProductImplementation | None:
+    def fitted(self, matrix: _Array, rows: FittingRows) -> ProductImplementation | None:
         del matrix, rows
         return self
 

@@ -19,7 +19,11 @@ import onnx_ir
 
 from eqsat_opt.approximation.choice import EXACT, Held, HeldForm, KernelOption
 from eqsat_opt.approximation.errors import OutputShift, Probe, SiteErrors, local_errors, values_of
-from eqsat_opt.approximation.implementations import ProductImplementation, implementations_on
+from eqsat_opt.approximation.implementations import (
+    FittingRows,
+    ProductImplementation,
+    implementations_on,
+)
 from eqsat_opt.approximation.network import Network, faster
 from eqsat_opt.approximation.prices import Prices, Shape, measure_prices
 from eqsat_opt.approximation.rewriting import with_choice
@@ -288,7 +292,7 @@ class _Errors:
                 return len(self._candidates) - number
             progress(f"errors of operator {number + 1} of {len(self._candidates)}")
             if isinstance(one, ProductSite):
-                self._measure_site(one, known)
+                self._measure_site(one, known, deadline)
             else:
                 self._measure_unit(one)
         return 0
@@ -307,15 +311,20 @@ class _Errors:
             if options:
                 yield replace(kernel, options=tuple(options))
 
-    def _measure_site(self, site: ProductSite, known: Mapping[str, ProductImplementation]) -> None:
+    def _measure_site(
+        self, site: ProductSite, known: Mapping[str, ProductImplementation], deadline: Deadline
+    ) -> None:
         shape = self._network.shapes[site]
         times = faster(self._network.prices, shape)
         rows, matrix = [one[site.data.name or ""] for one in self._samples], site.matrix()
-        fitted = [
-            one
-            for name in self._useful.get(shape, times)
-            if (one := known[name].fitted(matrix, rows)) is not None
-        ]
+        fitted, to_fit = [], FittingRows(rows)
+        for name in self._useful.get(shape, times):
+            # One that shares its kernel differs by what it is fitted to, which takes seconds.
+            if deadline.expired and known[name].kernel != name:
+                continue
+            one = known[name].fitted(matrix, to_fit)
+            if one is not None:
+                fitted.append(one)
         self.fitted |= {(site.name, one.name): one for one in fitted}
         errors = local_errors(site, rows, fitted, self._options)
         if errors is None:

@@ -14,12 +14,16 @@ __all__ = [
     "block_weights",
     "compensated_weights",
     "integer_weights",
+    "inverse_root",
 ]
 
 _Array = npt.NDArray[Any]
 
 _LEAST_SCALE = np.finfo(np.float32).tiny
 """Scale of weights that are all zero: a scale of 0 would make them NaN in some kernels."""
+
+_HALVED = 64
+"""Rows of a triangular matrix above which it is inverted by halves."""
 
 _DAMPING = 0.01
 """Share of the mean that is added to the diagonal of a Gram matrix, which makes it invertible."""
@@ -128,8 +132,8 @@ def block_weights(
 
 
 def compensated_weights(
-    weight: _Array, gram: _Array, *, bits: int, block: int, is_symmetric: bool
-) -> BlockWeights | None:
+    weight: _Array, upper: _Array, *, bits: int, block: int, is_symmetric: bool
+) -> BlockWeights:
     """Round a matrix in blocks, one row after the other; the rows that follow make up for errors.
 
     The squared error of the product becomes small, not that of the matrix (GPTQ, Frantar et al.,
@@ -137,18 +141,12 @@ def compensated_weights(
 
     Args:
         weight: `[k, n]`.
-        gram: `[k, k]`, the product of the data, transposed, with itself.
+        upper: `[k, k]`, the :func:`inverse_root` of the data.
         bits: 4 or 8.
         block: elements of a block along `k`.
         is_symmetric: whether zero is in the middle of the integers.
-
-    Returns:
-        The integers; ``None`` if the data are not finite.
     """
     k, n = weight.shape
-    upper = _inverse_root(gram)
-    if upper is None:
-        return None
     blocks = -(-k // block)
     left = weight.astype(np.float64)
     integers = np.empty((blocks, block, n))
@@ -169,16 +167,36 @@ def compensated_weights(
     return _packed(integers.transpose(2, 0, 1), scales.T, None if is_symmetric else zeros.T, bits)
 
 
-def _inverse_root(gram: _Array) -> _Array | None:
-    """Return the upper Cholesky factor of the inverse of a damped Gram matrix."""
+def inverse_root(gram: _Array) -> _Array | None:
+    """Return the upper Cholesky factor of the inverse of a damped Gram matrix.
+
+    Args:
+        gram: `[k, k]`, the product of the data, transposed, with itself.
+
+    Returns:
+        The factor, `[k, k]`; ``None`` if the data are zeros or not finite.
+    """
     mean = float(np.mean(np.diag(gram))) if np.isfinite(gram).all() else np.nan
     if not mean > 0:
         return None
     damped = gram / mean + _DAMPING * np.eye(len(gram))
     try:
-        return np.asarray(np.linalg.cholesky(np.linalg.inv(damped)).T)
+        # The factor of the inverse is the inverse of the factor with rows and columns reversed.
+        return _inverse_upper(np.linalg.cholesky(damped[::-1, ::-1])[::-1, ::-1])
     except np.linalg.LinAlgError:
         return None
+
+
+def _inverse_upper(upper: _Array) -> _Array:
+    """Return the inverse of an upper triangular matrix, with most of the work in products."""
+    if len(upper) <= _HALVED:
+        return np.triu(np.linalg.inv(upper))
+    half = len(upper) // 2
+    result = np.zeros_like(upper)
+    result[:half, :half] = first = _inverse_upper(upper[:half, :half])
+    result[half:, half:] = last = _inverse_upper(upper[half:, half:])
+    result[:half, half:] = -first @ upper[:half, half:] @ last
+    return result
 
 
 def _packed(integers: _Array, scales: _Array, zeros: _Array | None, bits: int) -> BlockWeights:

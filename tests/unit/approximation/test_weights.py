@@ -12,6 +12,7 @@ from eqsat_opt.approximation.weights import (
     block_weights,
     compensated_weights,
     integer_weights,
+    inverse_root,
 )
 
 _SIZES = st.integers(1, 9)
@@ -73,10 +74,9 @@ def test_compensated_weights_are_more_exact_in_products(
     mixing = rng.standard_normal((k, k)) * rng.exponential(size=k) / k
     rows, others = (rng.standard_normal((500, k)) @ mixing for _ in range(2))
     plain = block_weights(matrix, bits=4, block=block, is_symmetric=is_symmetric)
-    fitted = compensated_weights(
-        matrix, rows.T @ rows, bits=4, block=block, is_symmetric=is_symmetric
-    )
-    assert fitted is not None
+    upper = inverse_root(rows.T @ rows)
+    assert upper is not None
+    fitted = compensated_weights(matrix, upper, bits=4, block=block, is_symmetric=is_symmetric)
     assert fitted.values.shape == plain.values.shape
     left, right = (np.sum((others @ (_floats(one, k, 4) - matrix)) ** 2) for one in (fitted, plain))
     assert left < 0.8 * right
@@ -84,9 +84,17 @@ def test_compensated_weights_are_more_exact_in_products(
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, 0.0])
 def test_data_without_finite_squares_compensate_nothing(odd: float) -> None:
-    gram = np.full((4, 4), odd)
-    matrix = _matrix(4, 3, 0)
-    assert compensated_weights(matrix, gram, bits=4, block=16, is_symmetric=True) is None
+    assert inverse_root(np.full((4, 4), odd)) is None
+
+
+@pytest.mark.parametrize("k", [1, 2, 64, 65, 200])
+def test_root_is_that_of_the_inverse(k: int) -> None:
+    rows = np.random.default_rng(0).standard_normal((3 * k, k))
+    upper = inverse_root(rows.T @ rows)
+    assert upper is not None
+    np.testing.assert_array_equal(upper, np.triu(upper))
+    damped = rows.T @ rows / np.mean(np.diag(rows.T @ rows)) + 0.01 * np.eye(k)
+    np.testing.assert_allclose(upper.T @ upper @ damped, np.eye(k), atol=1e-9)
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
