@@ -84,11 +84,11 @@ _DYNAMIC = MappingProxyType({"MatMulInteger": "MatMul", "ConvInteger": "Conv"})
 
 @dataclass(frozen=True)
 class _Integers:
-    """What integers mean.
+    """The floats that integers mean, and by which scale and zero point.
 
     Attributes:
         floats: the floats that were rounded to them.
-        unit: their scale and zero point; who reads them with others reads other floats.
+        unit: scale and zero point; a reader that applies others reads other floats.
     """
 
     floats: onnx_ir.Value
@@ -131,7 +131,7 @@ class _Dequantising:
     """The state of one pass.
 
     Attributes:
-        held: what integers mean.
+        held: meanings of integers, by their values.
         ranges: ranges by the names of floats.
         is_changed: whether anything is in floats now that was not.
     """
