@@ -42,7 +42,7 @@ def certify_result(
     steps = sum(found.rules.values())
     console.print(
         f"confirmed: {result} follows from {model} by {counted(steps, 'application')} of "
-        f"{counted(len(found.rules), 'rule')}",
+        f"{counted(len(found.rules), 'rule')}, in the class {found.numerics}",
         markup=False, soft_wrap=True,
     )  # fmt: skip
     for name, count in found.rules.items():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,7 +18,8 @@ from eqsat_opt.pipeline.certificates.term_table import TermTable
 
 __all__ = ["agree"]
 
-_SEEDS = (0, 1)
+_SCALES = (1.0, 8.0, 0.125)
+"""Standard deviations of the random elements: functions may differ far from zero, or near it."""
 _TOLERANCE = 1e-4
 """Largest difference, relative to the greatest element."""
 _MAX_ELEMENTS = 1 << 22
@@ -28,16 +33,18 @@ def agree(terms: TermTable, left: int, right: int) -> bool:
     floating point.
     """
     below = _below(terms, left) & _below(terms, right)
-    for seed in _SEEDS:
-        rng = np.random.default_rng(seed)
+    for seed, scale in enumerate(_SCALES):
+        draw = partial(_drawn, np.random.default_rng(seed), scale)
         known: dict[int, npt.NDArray[np.float64]] = {}
         try:
-            one = _value(terms, left, below, known, rng=rng)
-            other = _value(terms, right, below, known, rng=rng)
+            one = _value(terms, left, below, known, draw=draw)
+            other = _value(terms, right, below, known, draw=draw)
         except (EqsatError, ArithmeticError, ValueError, KeyError, TypeError):
             return False
-        scale = max(float(np.max(np.abs(one), initial=0.0)), 1e-6)
-        if one.shape != other.shape or not np.all(np.abs(one - other) <= _TOLERANCE * scale):
+        size = max(float(np.max(np.abs(one), initial=0.0)), 1e-6)
+        if not (np.isfinite(size) and one.shape == other.shape):
+            return False
+        if not np.all(np.abs(one - other) <= _TOLERANCE * size):
             return False
     return True
 
@@ -53,13 +60,18 @@ def _below(terms: TermTable, term: int) -> set[int]:
     return seen
 
 
+def _drawn(rng: np.random.Generator, scale: float, type_: StaticType) -> npt.NDArray[Any]:
+    array = scale * rng.standard_normal(type_.shape)
+    return array.astype(numpy_dtype(type_.dtype))
+
+
 def _value(
     terms: TermTable,
     term: int,
     shared: set[int],
     known: dict[int, npt.NDArray[np.float64]],
     *,
-    rng: np.random.Generator,
+    draw: Callable[[StaticType], npt.NDArray[Any]],
 ) -> npt.NDArray[np.float64]:
     if term in known:
         return known[term]
@@ -70,9 +82,9 @@ def _value(
     if type_.size > _MAX_ELEMENTS:
         raise ValueError("too large to compare")
     if op in _FREE or (term in shared and op != "Scalar"):
-        array = rng.standard_normal(type_.shape).astype(numpy_dtype(type_.dtype))
+        array = draw(type_)
     else:
-        values = [_value(terms, one, shared, known, rng=rng) for one in operands]
+        values = [_value(terms, one, shared, known, draw=draw) for one in operands]
         names = tuple(f"x{i}" for i in range(len(operands)))
         array = evaluate(Node(op, names, ("y",), attrs), values, type_)
     known[term] = array

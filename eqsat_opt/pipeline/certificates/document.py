@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat_opt.common.codecs import (
     Document,
     Entry,
+    compact_text,
     read_document,
     require_format,
     value_from_json,
@@ -25,7 +26,15 @@ from eqsat_opt.pipeline.certificates.term_table import AppliedRule, Compared, St
 from eqsat_opt.pipeline.decisions.document import Edit
 from eqsat_opt.rules.rule import Rule
 
-__all__ = ["FORMAT", "ResultCertificate", "apply_step", "read_certificate", "steps_to_json"]
+__all__ = [
+    "FORMAT",
+    "ResultCertificate",
+    "place_of",
+    "read_certificate",
+    "read_step",
+    "require_as_written",
+    "steps_to_json",
+]
 
 FORMAT = "eqsat-opt certificate 1"
 
@@ -100,29 +109,28 @@ def steps_to_json(
             places[term] = own + len(made) - 1
         return places[term]
 
-    written: list[Document] = []
-    for step in steps:
-        if isinstance(step, Compared):
-            written.append({"compared": [place(step.left), place(step.right)]})
-            continue
-        kinds = dict(rules[step.rule].kinds)
-        written.append(
-            {
-                "rule": step.rule,
-                "of": {name: place(value) for name, value in step.values.items()},
-                "with": {
-                    name: operator_to_json(*value) if kinds[name] == "Func" else _plain(value)
-                    for name, value in step.attrs.items()
-                },
-            }
-        )
-    return tuple(made), tuple(written)
+    written = tuple(_step_to_json(step, rules, place) for step in steps)  # which adds terms
+    return tuple(made), written
+
+
+def _step_to_json(step: Step, rules: Mapping[str, Rule], place: Callable[[int], int]) -> Document:
+    if isinstance(step, Compared):
+        return {"compared": [place(step.left), place(step.right)]}
+    kinds = dict(rules[step.rule].kinds)
+    return {
+        "rule": step.rule,
+        "of": {name: place(value) for name, value in step.values.items()},
+        "with": {
+            name: operator_to_json(*value) if kinds[name] == "Func" else _plain(value)
+            for name, value in step.attrs.items()
+        },
+    }
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
-    if isinstance(value, (int, float, str)):
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
         return value
     raise StageError(f"the attribute {value} cannot be written")
 
@@ -130,7 +138,7 @@ def _plain(value: Any) -> Any:
 # Reading -----------------------------------------------------------------------------------------
 
 
-def apply_step(step: Document, rules: Mapping[str, Rule], places: Sequence[int]) -> Step:
+def read_step(step: Document, rules: Mapping[str, Rule], places: Sequence[int]) -> Step:
     """Return a step about terms by their numbers in a table.
 
     Args:
@@ -144,26 +152,53 @@ def apply_step(step: Document, rules: Mapping[str, Rule], places: Sequence[int])
     try:
         if "compared" in step:
             left, right = step["compared"]
-            return Compared(_term(left, places), _term(right, places))
-        rule = rules.get(str(step["rule"]))
-        if rule is None:
-            raise StageError(f"the book has no rule {step['rule']!r}")
-        kinds = dict(rule.kinds)
-        attrs = {
-            name: operator_from_json(Entry(value, "a function"), 1, {})
-            if kinds[name] == "Func"
-            else tuple(value)
-            if isinstance(value, list)
-            else value
-            for name, value in step["with"].items()
-        }
-        values = {name: _term(one, places) for name, one in step["of"].items()}
-        return AppliedRule(rule.name, values, attrs)
+            own: Step = Compared(left, right)
+        else:
+            rule = rules.get(step["rule"])
+            if rule is None:
+                raise StageError(f"the book has no certified rule {step['rule']!r}")
+            kinds = dict(rule.kinds)
+            own = AppliedRule(
+                rule.name,
+                step["of"],
+                {name: _attribute(value, kinds[name]) for name, value in step["with"].items()},
+            )
+            if sorted([*own.values, *own.attrs]) != sorted(kinds):
+                raise StageError(f"{rule.name} has other variables")
+        require_as_written(step, _step_to_json(own, rules, lambda place: place), "it")
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StageError(f"it is malformed: {type(error).__name__} {error}") from error
+    if isinstance(own, Compared):
+        return Compared(place_of(own.left, places), place_of(own.right, places))
+    return replace(own, values={name: place_of(one, places) for name, one in own.values.items()})
 
 
-def _term(number: Any, places: Sequence[int]) -> int:
-    if not isinstance(number, int) or not 0 <= number < len(places):
+def require_as_written(given: Document, again: Document, what: str) -> None:
+    """Refuse a part of a certificate that is not as it would be written.
+
+    Raises:
+        StageError: it has other keys, or values of other kinds.
+    """
+    if compact_text(given) != compact_text(again):
+        raise StageError(f"{what} is not as it would be written")
+
+
+def _attribute(value: Any, kind: str) -> Any:
+    if kind == "Func":
+        return operator_from_json(Entry(value, "a function"), 1, {})
+    return _nested(value)
+
+
+def _nested(value: Any) -> Any:
+    return tuple(map(_nested, value)) if isinstance(value, list) else value
+
+
+def place_of(number: Any, places: Sequence[int]) -> int:
+    """Return the number in the table of a term of a certificate.
+
+    Raises:
+        StageError: the certificate does not have that term before.
+    """
+    if type(number) is not int or not 0 <= number < len(places):
         raise StageError(f"there is no term {number!r}")
     return places[number]

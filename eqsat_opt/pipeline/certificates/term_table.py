@@ -133,9 +133,13 @@ class TermTable:
         if dtype not in FLOATS or not math.isfinite(value):
             return
         known = self._literals.setdefault(dtype, [])
+        room = ROUNDINGS * _UNIT[dtype]
         for one, other in known:
-            if one != value and abs(one - value) <= ROUNDINGS * _UNIT[dtype] * abs(value):
-                self.closure.unite(number, other, LAW)
+            if abs(one - value) <= room * abs(one):
+                if one != value:
+                    self.closure.unite(number, other, LAW)
+                return
+        # Only such a literal has others near it, so that no chain of roundings leads further away.
         known.append((value, number))
 
     def heads(self, term: int) -> tuple[tuple[str, Attrs], tuple[int, ...], bool]:
@@ -173,9 +177,18 @@ class TermTable:
                     raise StageError(f"{node.op} {node.name!r} is not in the original")
                 place = self._add(OPAQUE, attributes(index=number), operands, term.type)
             else:
-                place = self._add(term.op, term.attrs, operands, term.type)
+                place = self._typed(term.op, term.attrs, operands, term.type)
             places.append(place)
         return {name: places[other.value[name]] for name in graph.outputs}
+
+    def _typed(self, op: str, attrs: Attrs, operands: tuple[int, ...], type_: ValueType) -> int:
+        """Add a term of another graph, whose type is claimed only."""
+        if not is_known(op):
+            return self._add(op, attrs, operands, type_)
+        place = self.apply(op, attrs, operands)
+        if self.types[place] != type_:
+            raise StageError(f"{op} has the type {self.types[place]}, not {type_}")
+        return place
 
     def _leaf(self, other: Lowered, name: str) -> int:
         constant = other.constants.get(name)
