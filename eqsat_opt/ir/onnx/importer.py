@@ -38,7 +38,7 @@ from eqsat_opt.ir.onnx.runtime_types import runtime_types
 from eqsat_opt.ir.onnx.shape_values import CHOOSING, chosen_values, measured_values
 from eqsat_opt.ir.onnx.types import inner_graphs, merge_dims, standard_schema
 from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
-from eqsat_opt.ir.sizes.equations import TOLD, Equation, demands
+from eqsat_opt.ir.sizes.equations import RECURRENT, TOLD, Equation, demands
 from eqsat_opt.ir.sizes.facts import NO_FACTS, SizeFacts, facts_of, lengths, windows
 from eqsat_opt.ir.values.dims import Dim, SymDim
 from eqsat_opt.ir.values.types import DTYPE_NAMES, OtherType, TensorType, ValueType, numpy_dtype
@@ -276,7 +276,7 @@ class _Importer(BodyImporter):
             is_standard = standard_schema(node.op_type, self.opset) is not None
             is_defined = is_standard or node.op_type in IN_DEFAULT_DOMAIN
             if reader is not None and is_defined and self._read(node, reader):
-                if self._has_joined:
+                if self._has_joined or node.op_type in RECURRENT:
                     self._note_demands(node)
                 return
             if self._enter_branch(node):
@@ -297,7 +297,7 @@ class _Importer(BodyImporter):
         tensors = [type_ if isinstance(type_, TensorType) else None for type_ in types]
         found = list(demands(node, tensors, target))
         if found:
-            self._demands[node.outputs[0].name or ""] = found
+            self._demands |= {one.name: found for one in node.outputs if one.name}
 
     def _second_operand(self, node: onnx_ir.Node, names: Sequence[str]) -> Sequence[Dim]:
         """Return the target shape of an operator, or its axes, an attribute in older opsets."""

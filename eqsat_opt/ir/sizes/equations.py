@@ -28,12 +28,15 @@ from eqsat_opt.ir.values.dims import (
 )
 from eqsat_opt.ir.values.types import TensorType
 
-__all__ = ["TOLD", "Equation", "demands", "equations", "solved", "terms_of"]
+__all__ = ["RECURRENT", "TOLD", "Equation", "demands", "equations", "solved", "terms_of"]
 
 _BROADCASTING = with_trait("broadcasting")
 
 TOLD = frozenset({"Expand", "Reshape", "Squeeze"})
 """Operators whose demands depend on the values of their second operand."""
+
+RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
+"""Operators that have a type even where sizes differ that they demand to be equal."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ def _demanded(
             yield shapes[0][1], channels, True
         case "BatchNormalization" | "InstanceNormalization" if len(shapes[0]) > 1:
             yield shapes[0][1], shapes[1][0], True
-        case "GRU" | "LSTM" | "RNN" if min(map(len, shapes[:2])) > 2:
+        case operator if operator in RECURRENT and min(map(len, shapes[:2])) > 2:
             yield shapes[0][2], shapes[1][2], True
         case "Reshape" if not any(isinstance(dim, int) and dim <= 0 for dim in shapes[1]):
             yield dim_product(shapes[0]), dim_product(shapes[1]), True

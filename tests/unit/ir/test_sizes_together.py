@@ -346,6 +346,10 @@ EQUAL: dict[str, onnx.ModelProto] = {
     "channels": operator_on("Conv", ["n", "c", "h", "w"], weights=[(4, 2, 3, 3)], group=2),
     "channels back": operator_on("ConvTranspose", ["n", "c", "h", "w"], weights=[(4, 2, 3, 3)]),
     "statistics": operator_on("BatchNormalization", ["n", "c", "h"], weights=[(6,)] * 4),
+    **{
+        op: operator_on(op, ["t", "n", "k"], weights=[(1, n * 8, 4), (1, n * 8, 8)], hidden_size=8)
+        for op, n in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
+    },
     "features": operator_on("Concat", ["n", "k", 3], ["m", "p", 3], axis=1),
 }
 
