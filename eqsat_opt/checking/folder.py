@@ -58,8 +58,14 @@ def rules_in(folder: str) -> list[str]:
     )
 
 
-def check_rule(folder: str, rule: str, seed: int = 0) -> Checked:
+def check_rule(folder: str, rule: str, text: str, seed: int = 0) -> Checked:
     """Check the evidence of one rule.
+
+    Args:
+        folder: the folder of the evidence.
+        rule: name of the rule.
+        text: the rule with its conditions, which its trace must be about.
+        seed: seed of the sizes and elements.
 
     Raises:
         RuleError: cvc5 is not installed.
@@ -71,6 +77,8 @@ def check_rule(folder: str, rule: str, seed: int = 0) -> Checked:
         claims = path.with_name(path.name + CLAIMS).read_text(encoding="utf-8")
         if trace.get("rule") != rule:
             raise Refused(f"the trace is of {trace.get('rule')!r}")
+        if trace.get("text") != text:
+            raise Refused("the trace is of another equation, or of another version of it")
         found.replayed = replay(trace, seed=seed)
     except (OSError, ValueError, AttributeError) as error:
         found.refused[rule] = f"its evidence cannot be read: {reason(error)}"

@@ -40,16 +40,18 @@ def check_evidence(
     from concurrent.futures import as_completed
 
     from eqsat_opt.checking.folder import Checked, check_rule, rules_in
+    from eqsat_opt.proving.certificates.semantics import rule_text
+    from eqsat_opt.rules.library import named_rules
 
     check_writable(json)
-    rules = rules_in(folder)
+    rules = {name: rule_text(named_rules(name)[0]) for name in rules_in(folder)}
     start = perf_counter()
     found = Checked()
     with (
         stage_progress(quiet or json == "-") as show,
         workers(min(checked_jobs(jobs), max(1, len(rules)))) as executor,
     ):
-        pending = [executor.submit(check_rule, folder, rule, seed) for rule in rules]
+        pending = [executor.submit(check_rule, folder, *one, seed) for one in rules.items()]
         for number, done in enumerate(as_completed(pending), 1):
             found.add(done.result())
             show(f"{number} of {len(rules)}", "rules checked")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from eqsat_opt.checking.replay import Refused, replay
 from eqsat_opt.checking.smt import claims_in, confirm
 from eqsat_opt.cli.app import run
 from eqsat_opt.errors import CertificateError
+from eqsat_opt.proving.certificates.semantics import rule_text
 from eqsat_opt.rules.library import named_rules
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
@@ -47,10 +49,24 @@ def trace_in(folder: Path, rule: str) -> dict[str, Any]:
 @pytest.mark.parametrize("rule", RULES)
 def test_evidence_is_accepted(evidence: Path, rule: str) -> None:
     assert rule in rules_in(str(evidence))
-    found = check_rule(str(evidence), rule)
+    found = check_rule(str(evidence), rule, text_of(rule))
     assert not found.refused
     assert found.replayed.claims
     assert found.replayed.untried == 0
+
+
+def text_of(rule: str) -> str:
+    return rule_text(*named_rules(rule))
+
+
+def test_a_trace_of_another_rule_is_refused(evidence: Path, tmp_path: Path) -> None:
+    own, other = RULES[:2]
+    shutil.copytree(evidence, tmp_path, dirs_exist_ok=True)
+    trace = trace_in(evidence, other)
+    (tmp_path / f"{own}.trace.json").write_text(json.dumps(trace))
+    assert "the trace is of" in check_rule(str(tmp_path), own, text_of(own)).refused[own]
+    (tmp_path / f"{own}.trace.json").write_text(json.dumps(trace | {"rule": own}))
+    assert "another equation" in check_rule(str(tmp_path), own, text_of(own)).refused[own]
 
 
 # Changed traces ----------------------------------------------------------------------------------
@@ -163,7 +179,7 @@ def test_a_claim_that_no_solver_reads() -> None:
 
 
 def test_missing_evidence(evidence: Path, tmp_path: Path) -> None:
-    assert "cannot be read" in check_rule(str(tmp_path), RULES[0]).refused[RULES[0]]
+    assert "cannot be read" in check_rule(str(tmp_path), RULES[0], "").refused[RULES[0]]
     with pytest.raises(CertificateError, match="rules verify --emit"):
         rules_in(str(tmp_path))
 
