@@ -208,15 +208,34 @@ def _integer_convolution(call: _Call) -> TensorType:
     strides = call.node.attributes.get_ints("strides", ones)
     dilations = call.node.attributes.get_ints("dilations", ones)
     pads = call.node.attributes.get_ints("pads", (0,) * 2 * spatial)
-    if call.node.attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise Untranslatable
+    same = call.node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
     shape: list[Dim] = [call.x.shape[0], weight.shape[0]]
     for axis in range(spatial):
+        if same:
+            shape.append(floor_div(call.x.shape[axis + 2] + strides[axis] - 1, strides[axis]))
+            continue
         window = dilations[axis] * (literal(weight.shape[axis + 2]) - 1) + 1
         room = call.x.shape[axis + 2] + (pads[axis] + pads[axis + spatial] - window)
         shape.append(floor_div(room, strides[axis]) + 1)
     dtype = "int32" if call.node.op_type == "ConvInteger" else call.x.dtype
     return TensorType(dtype, tuple(shape))
+
+
+def _same_window(call: _Call) -> tuple[TensorType, ...]:
+    """Type a window whose pads are SAME: every stride has one place, whatever the size."""
+    attributes, spatial = call.node.attributes, call.x.rank - 2
+    if not attributes.get_string("auto_pad", "NOTSET").startswith("SAME") or spatial < 1:
+        raise Untranslatable
+    strides = attributes.get_ints("strides", (1,) * spatial)
+    sides = zip(call.x.shape[2:], strides, strict=True)
+    channels = call.x.shape[1]
+    if call.node.op_type == "Conv":
+        weight = call.types.get(call.names[1])
+        if not isinstance(weight, TensorType):
+            raise Untranslatable
+        channels = weight.shape[0]
+    shape = (call.x.shape[0], channels, *(floor_div(n + s - 1, s) for n, s in sides))
+    return TensorType(call.x.dtype, shape), TensorType("int64", shape)
 
 
 def _tile(call: _Call) -> TensorType:
@@ -239,6 +258,9 @@ _RULES: dict[str, Callable[[_Call], TensorType | tuple[TensorType, ...]]] = {
     "Slice": _slice,
     "Split": _split,
     "Pad": _pad,
+    "Conv": _same_window,
+    "MaxPool": _same_window,
+    "AveragePool": _same_window,
     "ConvInteger": _integer_convolution,
     "QLinearConv": _integer_convolution,
 }

@@ -138,6 +138,8 @@ def _form(node: onnx_ir.Node) -> str:
             return "no equation is about sizes that keep the ratio of the sides"
     if node.op_type == "Squeeze" and len(node.inputs) < 2 and "axes" not in attributes:
         return "sizes that only a run tells decide the rank of its result"
+    if attributes.get_string("auto_pad", "NOTSET").startswith("SAME"):
+        return "sizes that only a run tells decide its padding"
     return ""
 
 

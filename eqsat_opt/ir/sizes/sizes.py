@@ -7,8 +7,9 @@ is run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, combinations, product
 
 from eqsat_opt.errors import OptionError
@@ -16,6 +17,7 @@ from eqsat_opt.ir.graph.graph import OPAQUE, Graph, sized
 from eqsat_opt.ir.graph.plain_names import axis_name, plain_sizes
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.sizes.equations import Equation, equations, solved
+from eqsat_opt.ir.sizes.fitting import fitted
 from eqsat_opt.ir.sizes.given_values import assumed_value, is_of_value
 from eqsat_opt.ir.sizes.interface import renamed_sizes
 from eqsat_opt.ir.values.dim_names import read_name
@@ -94,13 +96,13 @@ class Sizes:
             name: assumed_value(name) if is_of_value(name) else plain.get(name, _OTHER)
             for name in free
         }
-        sizes = _completed(follows, {**smallest, **given})
-        for scale in _SCALES if growing else ():
-            scaled = {**smallest, **{name: smallest[name] * scale for name in growing}}
-            whole = _completed(follows, {**scaled, **given})
-            if _is_defined(graph, whole):
-                sizes = whole
-                break
+        unnamed = [name for name in free if name in batches and not _BATCHES.search(name)]
+        complete = partial(_completed, follows)
+        trials = _trials(graph, {**smallest, **given}, growing, unnamed, complete=complete)
+        sizes = next(
+            (whole for whole in trials if _is_defined(graph, whole)),
+            complete({**smallest, **given}),
+        )
         own = {name: size for name, size in sizes.items() if name not in given}
         return cls(
             dict(given),
@@ -151,6 +153,34 @@ class Sizes:
 def _completed(follows: Mapping[str, SymDim | int], sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes together with those derived from them; a negative one becomes 0."""
     return {**sizes, **{name: max(0, evaluate_dim(dim, sizes)) for name, dim in follows.items()}}
+
+
+def _trials(
+    graph: Graph,
+    smallest: Mapping[str, int],
+    growing: Sequence[str],
+    unnamed: Sequence[str],
+    *,
+    complete: Callable[[Mapping[str, int]], dict[str, int]],
+) -> Iterator[dict[str, int]]:
+    """Yield sizes that grow, at last those that fit what the graph demands, for all names.
+
+    Args:
+        graph: the graph.
+        smallest: sizes of all names that do not follow from others.
+        growing: names of sizes that may grow.
+        unnamed: batches that only their axis shows: if nothing else helps, these grow too.
+        complete: adds the sizes that follow from others.
+    """
+    grown = [
+        {**smallest, **{name: smallest[name] * scale for name in names}}
+        for names in filter(None, (growing, [*growing, *unnamed] if unnamed else []))
+        for scale in _SCALES
+    ]
+    yield from map(complete, grown)
+    own = [name for name in (*growing, *unnamed) if not name.startswith("?")]
+    for sizes in grown if own else ():
+        yield fitted(graph, sizes, own, complete)
 
 
 def other_sizes(sizes: Sizes) -> Iterator[Sizes]:
@@ -251,11 +281,18 @@ def _plain_sizes(graph: Graph) -> tuple[dict[str, int], set[str]]:
         for axis, dim in enumerate(type_.shape if type_ is not None else ()):
             for symbol in dim_names(dim):
                 rank = len(type_.shape) if type_ is not None else 0
-                size = assumed_size(symbol, rank, axis)
+                size = assumed_size(symbol, rank, _image_axis(type_, axis))
                 plain[symbol] = min(size, plain.get(symbol, size))
                 if size == _BATCH:
                     batches.add(symbol)
     return plain, batches
+
+
+def _image_axis(type_: TensorType | None, axis: int) -> int:
+    """Return where an axis is if channels come second; few of them may come last."""
+    if type_ is None or type_.rank < 4 or isinstance(type_.shape[1], int) or axis == 0:
+        return axis
+    return axis + 1 if type_.shape[-1] in (1, 3, 4) else axis
 
 
 def _is_defined(graph: Graph, sizes: Mapping[str, int]) -> bool:
@@ -281,17 +318,18 @@ def _accepts(graph: Graph, number: int, sizes: Mapping[str, int]) -> bool:
     types = [graph.tensor_type(name) for name in node.inputs]
     if node.op == OPAQUE or not all(types):
         return True
-    literal = [
-        TensorType(type_.dtype, tuple(evaluate_dim(dim, sizes) for dim in type_.shape))
-        for type_ in types
-        if type_ is not None
-    ]
-
+    literal = [_at(type_, sizes) for type_ in types if type_ is not None]
     try:
-        get_op(node.op).type_fn(literal, dict(sized(node.attrs, sizes)))
+        found = get_op(node.op).type_fn(literal, dict(sized(node.attrs, sizes)))
     except IllTyped:
         return False
-    return True
+    known = graph.tensor_type(node.output)
+    # A later operator may demand of this result what no type says here.
+    return known is None or found.shape == _at(known, sizes).shape
+
+
+def _at(type_: TensorType, sizes: Mapping[str, int]) -> TensorType:
+    return TensorType(type_.dtype, tuple(evaluate_dim(dim, sizes) for dim in type_.shape))
 
 
 def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -> dict[str, int]:

@@ -44,7 +44,7 @@ HELD: dict[str, dict[str, str]] = {
         "approximation/static/rewriting.py": "Add Conv MatMul",
         "approximation/static/units.py": "Add AveragePool Clip Concat Conv "
         "GlobalAveragePool LeakyRelu MatMul MaxPool Mul Relu Reshape Resize Sigmoid Transpose",
-        "ir/onnx/computed_shapes.py": "Pad Reshape Resize Slice TopK",
+        "ir/onnx/computed_shapes.py": "AveragePool Conv MaxPool Pad Reshape Resize Slice TopK",
         "ir/onnx/contradictions.py": "Conv ConvTranspose GRU LSTM RNN Reshape",
         "ir/onnx/export_context.py":
             "Add Cast Concat Div Equal Gather Greater Less Mod Mul Reshape Sub Where",
@@ -55,6 +55,7 @@ HELD: dict[str, dict[str, str]] = {
             "GatherElements GatherND ReverseSequence ScatterElements ScatterND",
         "ir/onnx/mappings/recurrence.py": "GRU LSTM RNN Tanh",
         "ir/onnx/mappings/resampling.py": "Expand Resize",
+        "ir/sizes/fitting.py": "Reshape",
         "ir/sizes/equations.py":
             "BatchNormalization Concat Conv ConvTranspose Expand GRU InstanceNormalization LSTM "
             "MatMul RNN Reshape Where",

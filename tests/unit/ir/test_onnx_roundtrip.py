@@ -444,6 +444,18 @@ _AXES = np.array([1, 3], np.int64)
          ["Conv"]),
         (13, "ConvTranspose", (_X, _random(4, 2, 3, 3)), 1,
          {"group": 2, "strides": [2, 2], "output_padding": [1, 1]}, ["ConvTranspose"]),
+        *(
+            (13, "ConvTranspose", (_X, _random(4, 2, 3, 4)), 1, {"strides": [2, 2], **pads},
+             ["ConvTranspose"])
+            for pads in (
+                {"auto_pad": "SAME_UPPER"},
+                {"auto_pad": "SAME_LOWER", "output_padding": [1, 0]},
+                {"output_shape": [_X.shape[2] * 2, _X.shape[3] * 2 - 1]},
+                {"auto_pad": "SAME_UPPER", "output_shape": [_X.shape[2] * 2, _X.shape[3] * 2]},
+            )
+        ),
+        (13, "ConvTranspose", (_X, _random(4, 2, 1, 2)), 1,
+         {"strides": [2, 3], "auto_pad": "SAME_UPPER"}, [OPAQUE]),
         (13, "Gemm", (_X[0, 0], _X[0, 1], _random(9)), 0, {"transB": 1, "alpha": 0.5, "beta": 2.0},
          ["Transpose", "MatMul", "Mul", "Mul", "Add"]),
         (13, "Sum", (_X, _X[:, :1], _X[..., :1]), 0, {}, ["Add", "Add"]),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -16,7 +18,7 @@ from eqsat_opt.ir.graph.graph import OPAQUE
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.ir.sizes.equations import Equation, equations, solved
-from eqsat_opt.ir.sizes.sizes import Sizes, assumed_size, other_sizes
+from eqsat_opt.ir.sizes.sizes import Sizes, assumed_size, other_sizes, size_sets
 from eqsat_opt.ir.values.dim_names import parsed_name, plain_names, read_name
 from eqsat_opt.ir.values.dims import (
     dim_max,
@@ -28,7 +30,7 @@ from eqsat_opt.ir.values.dims import (
     sym,
 )
 from eqsat_opt.pipeline.options import Options
-from eqsat_opt.runtime.inputs import input_specs, random_inputs
+from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 OPTIONS = Options(race=False, measure=False, check=2, threads=1, store="", budget_s=20.0)
@@ -375,3 +377,48 @@ def test_either_name_of_one_size_may_be_given(given: str) -> None:
         assert sum(run(model, one).report.operators_after.values()) == 3
     with pytest.raises(OptionError, match="no input of the model"):
         run(model, replace(options, shapes={"q": 5}))
+
+
+def classifier(shape: list[Any], target: list[int], *, perm: list[int], window: int) -> Any:
+    """Convolve and pool a picture, and multiply its rows by a weight of ``target[-1]`` rows."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=perm),
+        helper.make_node("Conv", ["t", "w"], ["c"]),
+        helper.make_node("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Reshape", ["p", "target"], ["r"])
+        if target[0]
+        else helper.make_node("Flatten", ["p"], ["r"]),
+        helper.make_node("Gemm", ["r", "v"], ["y"]),
+    ]
+    constants = {
+        "w": np.ones((2, 3, window, window), np.float32),
+        "v": np.ones((target[-1], 3), np.float32),
+        "target": np.array(target),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, shape)],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        classifier(["n", 3, 16, "w"], [-1, 2 * 7 * 13], perm=[0, 1, 2, 3], window=3),
+        classifier(["n", 3, "h", "w"], [0, 2 * 6 * 6], perm=[0, 1, 2, 3], window=5),
+        classifier(["n", "h", "w", 3], [-1, 2 * 6 * 6], perm=[0, 3, 1, 2], window=5),
+        classifier([1, 3, 4, "w"], [-1, 9], perm=[0, 1, 2, 3], window=1),
+        classifier(["a", 3, "b", "c"], [2, 5 * 6 * 2], perm=[0, 1, 3, 2], window=1),
+    ],
+)
+def test_sizes_fit_what_a_classifier_flattens(model: onnx.ModelProto, tmp_path: Path) -> None:
+    """Products and quotients of sizes are no linear equations; numbers are tried."""
+    onnx.save(model, tmp_path / "m.onnx")
+    (sizes,) = size_sets(import_model(load_model(model)), ({},))
+    specs = input_specs(str(tmp_path / "m.onnx"), sizes.derived)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session.run(None, random_inputs(specs, 1, sizes_for(specs, sizes.inputs)))

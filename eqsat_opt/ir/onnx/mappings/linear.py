@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from eqsat_opt.ir.graph.graph import Node
@@ -47,13 +50,43 @@ def resolve_pads(
     if mode == "VALID":
         return (0,) * 2 * axes
     expect(mode in ("SAME_UPPER", "SAME_LOWER"))
-    begins, ends = [], []
-    for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-        total = max(same_padding(size, k, stride, dilation), 0)
-        small, large = total // 2, total - total // 2
-        begins.append(small if mode == "SAME_UPPER" else large)
-        ends.append(large if mode == "SAME_UPPER" else small)
-    return (*begins, *ends)
+    totals = [max(total, 0) for total in map(same_padding, sizes, kernel, strides, dilations)]
+    return _divided(totals, mode)
+
+
+def _divided(totals: Sequence[int], mode: str) -> tuple[int, ...]:
+    """Divide the padding of each axis between its two ends; an odd one is at the end in UPPER."""
+    small = [total // 2 for total in totals]
+    large = [total - half for total, half in zip(totals, small, strict=True)]
+    return (*small, *large) if mode == "SAME_UPPER" else (*large, *small)
+
+
+def _resolve_transposed_pads(
+    call: Call, sizes: tuple[Dim, ...], kernel: tuple[int, ...], attrs: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """Return the pads of a transposed convolution, which ``output_shape`` may decide.
+
+    SAME makes the result as large as the operand times the stride, so its pads follow from the
+    window alone.
+    """
+    mode, wanted = call.get("auto_pad", "NOTSET"), call.get("output_shape", ()) or None
+    if wanted is None and not mode.startswith("SAME"):
+        return resolve_pads(call, sizes, kernel, attrs["strides"], dilations=attrs["dilations"])
+    results = wanted or [n * s for n, s in zip(sizes, attrs["strides"], strict=True)]
+    totals = literal_ints(
+        stride * (size - 1) + added + dilation * (k - 1) + 1 - result
+        for size, k, stride, dilation, added, result in zip(
+            sizes,
+            kernel,
+            attrs["strides"],
+            attrs["dilations"],
+            attrs["output_padding"],
+            results,
+            strict=True,
+        )
+    )
+    expect(min(totals) >= 0)  # runtimes disagree on a result larger than the windows
+    return _divided(totals, mode)
 
 
 @reads("Gemm")
@@ -95,12 +128,10 @@ def _read_conv(call: Call, context: ImportContext) -> None:
     dilations = tuple(call.get("dilations", (1,) * axes))
     attrs = {"strides": strides, "dilations": dilations, "group": call.get("group", 1)}
     if call.op_type == "ConvTranspose":
-        expect(
-            "output_shape" not in call.attrs
-            and call.get("auto_pad", "NOTSET") in ("NOTSET", "VALID")
-        )
         attrs["output_padding"] = tuple(call.get("output_padding", (0,) * axes))
-    attrs["pads"] = resolve_pads(call, x.shape[2:], kernel, strides, dilations=dilations)
+        attrs["pads"] = _resolve_transposed_pads(call, x.shape[2:], kernel, attrs)
+    else:
+        attrs["pads"] = resolve_pads(call, x.shape[2:], kernel, strides, dilations=dilations)
     operands = [name for name in call.inputs if name]
     context.emit(call.op_type, operands, call.outputs[0], **attrs)
 
