@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.metrics import metric_name
 from eqsat_opt.egraph import Budget, saturate
-from eqsat_opt.extract import Objective, ProblemBuilder, extract
+from eqsat_opt.extract import AnyObjective, ProblemBuilder, extract, parse_objective
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.lab.comparison.operators import operator_graph
 from eqsat_opt.lab.search import BackendPricer, Frame, PriceCache
+from eqsat_opt.lab.search.pricing.pricing import ImplementationRow
 from eqsat_opt.lab.testing import GraphMaker, typed_graphs
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
@@ -24,42 +26,47 @@ RULES = tuple(default_rules(Numerics.RELAXED))
 PRICER = ProfilePricer(load_profile("v100"))
 
 
-def frame(graph: Graph) -> Frame:
-    prices = PriceCache.of(BackendPricer(PRICER))
+def frame(graph: Graph, goal: AnyObjective | None = None) -> Frame:
+    prices = PriceCache.of(BackendPricer(PRICER), goal)
     return Frame(graph, RULES, prices, "kernels", backends=PRICER.backends)
 
 
-def extracted_us(graph: Graph) -> tuple[Graph, float]:
-    """The graph of operators, and its least cost by exact extraction from the same kernels."""
+def extracted(graph: Graph, goal: AnyObjective) -> tuple[Graph, float]:
+    """The graph of operators, and its least value by exact extraction from the same kernels."""
     saturation = saturate(graph, (), Budget())
     found = tile(saturation.eclasses, PRICER.backends)
-    prices = PriceCache.of(BackendPricer(PRICER))
-    builder = ProblemBuilder(("cost",))
+    prices = PriceCache.of(BackendPricer(PRICER), goal)
+    metrics = prices.valuation.metrics
+    builder = ProblemBuilder(metrics)
     for _ in range(found.n_classes):
         builder.add_class()
     for item, kernel in zip(found.items, found.kernels, strict=True):
-        cost = 0.0
+        rows: tuple[ImplementationRow, ...] = ()
         if item.kind == "opaque" or (kernel is None and item.steps):
-            cost = prices.unknown.rank
+            rows = (prices.unknown,)
         elif kernel is not None:
-            cost = prices.rows(kernel)[0].rank
-        builder.add_node(item.cls, item.reads, [(cost,)])
+            rows = prices.rows(kernel)
+        costs = [tuple(row.metrics[name] for name in metrics) for row in rows]
+        builder.add_node(item.cls, item.reads, costs or [(0.0,) * len(metrics)])
     lowered = saturation.lowered
     classes = saturation.eclasses.term_class
     roots = dict.fromkeys(int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
-    best = extract(builder.build(roots), Objective({"cost": 1.0}), deterministic=True)
+    best = extract(builder.build(roots), goal, deterministic=True)
     assert best.status == "optimal"
     return operator_graph(lowered), best.cost
 
 
-@settings(max_examples=60)
-@given(typed_graphs())
-def test_it_is_the_extraction_without_rules(graph: Graph) -> None:
-    start, wanted = extracted_us(graph)
-    own = frame(start)
-    assert own.start.value == pytest.approx(wanted, abs=1e-3)
+@pytest.mark.parametrize("objective", ["time", "time*bytes", "bytes/(time+flops)"])
+@settings(max_examples=40)
+@given(graph=typed_graphs())
+def test_it_is_the_extraction_without_rules(objective: str, graph: Graph) -> None:
+    goal = parse_objective(objective, (), metric=metric_name)
+    start, wanted = extracted(graph, goal)
+    own = frame(start, goal)
+    assert own.start.value == pytest.approx(wanted, rel=1e-6, abs=1e-3)
     outcome = own.outcome(own.start)
-    assert outcome.metrics["time_us"] == pytest.approx(own.start.value, abs=1e-3)
+    assert outcome.value == own.start.value
+    assert goal.value(outcome.metrics) == pytest.approx(own.start.value, rel=1e-6, abs=1e-3)
     assert set(start.outputs) - set(start.inputs) - set(start.constants) <= {
         name for one in outcome.kernels.values() for name in one.writes
     } | {name for node in start.nodes if not node.reads for name in node.outputs} | _constant(start)
@@ -74,9 +81,11 @@ def _constant(graph: Graph) -> set[str]:
 
 
 @settings(max_examples=40)
-@given(typed_graphs(), st.integers(0, 1 << 30))
-def test_what_is_solved_again_around_a_change_is_all_that_changes(graph: Graph, pick: int) -> None:
-    own = frame(graph)
+@given(typed_graphs(), st.integers(0, 1 << 30), st.sampled_from(["time", "bytes*time"]))
+def test_what_is_solved_again_around_a_change_is_all_that_changes(
+    graph: Graph, pick: int, objective: str
+) -> None:
+    own = frame(graph, parse_objective(objective, (), metric=metric_name))
     state = own.start
     for _ in range(2):
         found = own.substitutions(state)
@@ -84,7 +93,7 @@ def test_what_is_solved_again_around_a_change_is_all_that_changes(graph: Graph, 
             trial = own.attempt(state, one)
             after = own.apply(state, one, trial)
             whole = own.covering.cover(after.graph)
-            assert trial.value == pytest.approx(whole.value, abs=1e-5)
+            assert trial.value == pytest.approx(whole.value, rel=1e-9, abs=1e-5)
             assert trial.key == after.graph.key
         if not found:
             return

@@ -131,9 +131,9 @@ class CompareSettings:
         require_priced(self.goal, self._priced)
         if self.level not in LEVELS:
             raise OptionError(f"unknown level {self.level!r}; {or_nearest(self.level, LEVELS)}")
-        if self.level != "operators" and not isinstance(self.goal, Objective):
+        if self.level == "streams" and not isinstance(self.goal, Objective):
             raise OptionError(
-                "fused kernels are chosen for sums only; give another objective, or level operators"
+                "on several streams times do not add up; give a sum, or level kernels or operators"
             )
 
     def _require_energy(self) -> None:

@@ -8,17 +8,16 @@ their totals: a sum, a product of powers, or a ratio, which is the mean power.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from eqsat_opt.cost.metrics import ENERGY, TIME
-from eqsat_opt.errors import OptionError
-from eqsat_opt.extract.objective import AnyObjective, Objective, Product, Ratio
+from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.ir.graph.graph import OPAQUE
 from eqsat_opt.lab.search.frame import ChosenKernel, Frame, PricedGraph
-from eqsat_opt.lab.search.pricing.assignment import Point, best_on_hull, improved, least_ratio
+from eqsat_opt.lab.search.pricing.assignment import Point, improved
+from eqsat_opt.lab.search.pricing.goals import Goal
 from eqsat_opt.lab.search.pricing.pricing import ImplementationRow, Quoted
 from eqsat_opt.lab.search.pricing.tiling import Cover
 from eqsat_opt.lab.search.rewriting.matching import Substitution
@@ -26,118 +25,9 @@ from eqsat_opt.lab.search.rewriting.rewriting import RewriteTrial, Rewritten, re
 from eqsat_opt.lab.search.rewriting.state import State
 from eqsat_opt.lab.search.rewriting.terms import OUTPUT, Term, TermGraph
 
-__all__ = ["AssignedFrame", "Goal", "Inner", "given_goal", "own_goal"]
+__all__ = ["AssignedFrame", "Inner"]
 
 Inner = Literal["walk", "exact", "off"]
-Own = Literal["linear", "product", "power"]
-
-
-@dataclass(frozen=True)
-class Goal:
-    """An objective over the totals of two numbers.
-
-    Attributes:
-        point: the two numbers of a kernel, from its metrics.
-        value: the objective value of the totals.
-        solve: returns an optimal assignment; ``None`` where no exact method is known.
-        radius: number of kernels in which the paper's walk changes an assignment at once: its d.
-    """
-
-    point: Callable[[Mapping[str, float]], Point]
-    value: Callable[[float, float], float]
-    solve: Callable[[Sequence[Sequence[Point]]], list[int]] | None
-    radius: int
-
-
-def given_goal(objective: AnyObjective) -> Goal:
-    """Build the goal of a comparison's objective.
-
-    Raises:
-        OptionError: it has a limit or reads the critical path, which totals do not determine.
-    """
-    if objective.is_limited or objective.needs_path:
-        raise OptionError(
-            "the energy search reads totals only; give an objective without limits and without "
-            "critical_path"
-        )
-    if isinstance(objective, Product):
-        (first, p), (second, q) = objective.exponents.items()
-
-        def powers(a: float, b: float) -> float:
-            return math.pow(a, p) * math.pow(b, q)
-
-        return Goal(
-            lambda metrics: (metrics[first], metrics[second]),
-            powers,
-            lambda choices: best_on_hull(choices, powers),
-            radius=2,
-        )
-    if isinstance(objective, Ratio):
-        return Goal(
-            lambda metrics: (
-                _sum(objective.denominator, metrics),
-                _sum(objective.numerator, metrics),
-            ),
-            _ratio,
-            least_ratio,
-            radius=2,
-        )
-    assert isinstance(objective, Objective)
-    return Goal(
-        lambda metrics: (_sum(objective.weights, metrics), 0.0),
-        lambda total, _: total,
-        _least_of_each,
-        radius=1,
-    )
-
-
-def own_goal(kind: Own, weight: float, original: Point) -> Goal:
-    """Build a goal of the paper, under which the original costs 1.
-
-    Args:
-        kind: ``linear`` weighs time and energy, ``product`` raises them to the power of the
-            weights, ``power`` weighs the mean power and the energy.
-        weight: weight of the first of the two; the second has the rest to 1.
-        original: time and energy of the original, both positive.
-    """
-    time, energy = original
-    rest = 1 - weight
-
-    def linear(a: float, b: float) -> float:
-        return weight * a / time + rest * b / energy
-
-    def product(a: float, b: float) -> float:
-        return float((a / time) ** weight * (b / energy) ** rest)
-
-    def power(a: float, b: float) -> float:
-        if a <= 0:
-            return math.inf
-        return weight * (b / a) / (energy / time) + rest * b / energy
-
-    def point(metrics: Mapping[str, float]) -> Point:
-        return metrics[TIME], metrics[ENERGY]
-
-    if kind == "power":
-        return Goal(point, power, least_ratio if weight == 1 else None, radius=2)
-    value = linear if kind == "linear" else product
-    return Goal(
-        point,
-        value,
-        lambda choices: best_on_hull(choices, value),
-        radius=1 if kind == "linear" else 2,
-    )
-
-
-def _sum(weights: Mapping[str, float], metrics: Mapping[str, float]) -> float:
-    return math.fsum(weight * metrics[name] for name, weight in weights.items())
-
-
-def _ratio(below: float, above: float) -> float:
-    return above / below if below > 0 else math.inf
-
-
-def _least_of_each(choices: Sequence[Sequence[Point]]) -> list[int]:
-    return [min(range(len(points)), key=points.__getitem__) for points in choices]
 
 
 @dataclass
@@ -149,11 +39,14 @@ class AssignedFrame(Frame):
         inner: ``walk`` is the published search, ``exact`` an optimal assignment; ``off`` leaves
             each kernel its fastest algorithm.
         radius: radius of the walk; 0 for that of the goal.
+        is_over: whether the time of the search is over, which ends walks of a radius above 2.
     """
 
     goal: Goal = field(kw_only=True)
     inner: Inner = field(default="walk", kw_only=True)
     radius: int = field(default=0, kw_only=True)
+    is_over: Callable[[], bool] = field(default=lambda: False, kw_only=True, repr=False)
+    _walked: dict[tuple[int, ...], list[int]] = field(default_factory=dict, init=False, repr=False)
     _points: dict[int, _Ways] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -190,7 +83,8 @@ class AssignedFrame(Frame):
         metrics = {
             name: math.fsum(one.metrics[name] for one in kernels.values()) for name in found.metrics
         }
-        value = self.objective.value(metrics)
+        is_broken = self.objective.broken_limit(metrics) is not None
+        value = math.inf if is_broken else self.objective.value(metrics)
         return replace(found, kernels=kernels, metrics=metrics, value=value)
 
     def totals(self, state: State, inner: Inner) -> Point:
@@ -253,8 +147,14 @@ class AssignedFrame(Frame):
             assert self.goal.solve is not None
             found = self.goal.solve(choices)
         else:
-            start = [*(chosen[i] for i in free), 0]
-            found = improved(choices, self.goal.value, self.radius or self.goal.radius, start)
+            key = tuple(map(id, ways))
+            found = self._walked.get(key, [])
+            if not found:
+                start = [*(chosen[i] for i in free), 0]
+                radius = self.radius or self.goal.radius
+                found = improved(choices, self.goal.value, radius, start, is_over=self.is_over)
+                if radius > 2:  # it may take long, and not end a second time
+                    self._walked[key] = found
         for i, place in zip(free, found, strict=False):
             chosen[i] = place
         return chosen

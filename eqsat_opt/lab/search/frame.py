@@ -94,7 +94,10 @@ class Frame:
     @cached_property
     def covering(self) -> Covering:
         """The solver that finds the kernels of graphs."""
-        return Covering(self.terms, self.backends, joins=self.joins)
+        return self._covering(joins=self.joins)
+
+    def _covering(self, *, joins: bool) -> Covering:
+        return Covering(self.terms, self.backends, joins=joins, adds_up=self.level != "streams")
 
     @cached_property
     def streams(self) -> Streams:
@@ -187,7 +190,7 @@ class Frame:
         matters = self.level == "streams" or self.prices.valuation.needs_path
         if not (matters and self.joins):
             return (self.covering,)
-        return self.covering, Covering(self.terms, self.backends, joins=False)
+        return self.covering, self._covering(joins=False)
 
     def _solved(
         self, graph: TermGraph, before: tuple[Sequence[Cover], Rewritten] | None = None

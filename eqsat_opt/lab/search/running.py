@@ -73,11 +73,15 @@ class Run:
         """Whether the budget has ended the search."""
         return self._stopped_by != "exhausted"
 
+    def is_over(self) -> bool:
+        """Return whether the time is spent."""
+        return bool(self._budget.cpu_s) and self.cpu_s > self._budget.cpu_s
+
     def tick(self) -> None:
         """End the search if its time is spent."""
         if self._part_of is not None:
             self._part_of.tick()
-        if self._budget.cpu_s and self.cpu_s > self._budget.cpu_s:
+        if self.is_over():
             self._end("cpu")
 
     def visit(self) -> None:

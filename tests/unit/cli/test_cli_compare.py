@@ -349,7 +349,7 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--budget", "graph=1"], "; did you mean graphs?"),
         (["--methods", "sampling", "--set", "sampling.samples=3"], "give an even number"),
         (["--level", "tiles"], "unknown level 'tiles'; choose from operators, kernels"),
-        (["--level", "kernels", "--objective", "time*bytes"], "chosen for sums only"),
+        (["--level", "streams", "--objective", "time*bytes"], "do not add up; give a sum"),
         (["--objective", "speed"], "unknown metric 'speed'"),
         (["--objective", "workspace", "--device", "v100"], "so it cannot be minimised"),
         (["--rules", "nonsense"], "nonsense"),

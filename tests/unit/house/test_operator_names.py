@@ -229,7 +229,7 @@ HELD: dict[str, dict[str, str]] = {
         "racing/examination.py": "Conv LayerNormalization MatMul",
         "cost/roofline.py": "MatMul Relu Reshape",
         "ir/onnx/kernel_export.py": "Slice",
-        "lab/search/pricing/tiling.py": "Concat Slice",
+        "lab/search/pricing/kernel_ways.py": "Concat Slice",
         "lab/search/methods/merging.py": "Add Concat Conv Pad Slice",
         "lab/search/methods/taso.py": "Pad Reshape Slice Transpose",
         "select/rebuilding/assignment.py": "Transpose",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -56,8 +57,8 @@ def fire(width: int = 24) -> Graph:
     return g.graph(g("Relu", g("Concat", wide, wider, axis=1)))
 
 
-def framed(graph: Graph, objective: str = "energy") -> Frame:
-    goal = parse_objective(objective, (), metric=metric_name)
+def framed(graph: Graph, objective: str = "energy", *limits: str) -> Frame:
+    goal = parse_objective(objective, limits, metric=metric_name)
     rules = tuple(load_rules("metaflow", Numerics.REFACTOR))
     return Frame(graph, rules, PriceCache.of(Powers(), goal))
 
@@ -133,6 +134,37 @@ def test_weights_give_a_monotone_front() -> None:
     assert times[0] < times[-1]
 
 
+@pytest.mark.parametrize("factor", [0.9, 1.0, 1.2, 1.5, 2.5, 10.0])
+def test_energy_is_least_within_a_limit_on_the_time(factor: float) -> None:
+    """The paper's "less energy as possible, while inference time is faster than T" (§4.4)."""
+    points = all_totals(framed(fire()))
+    most = factor * min(time for time, _ in points)
+    least = min((energy for time, energy in points if time <= most), default=math.inf)
+    method = Energy(outer=False)
+    found = method.run(framed(fire(), "energy", f"time={most}"), Budget(0), 0)
+    if math.isinf(least):
+        assert math.isinf(found.value)
+        assert "no graph was found within the limit" in found.notes[-1]
+    else:
+        assert found.value == pytest.approx(least)
+        assert found.outcome.metrics[TIME] <= most * (1 + 1e-9)
+    wider = Energy().run(framed(fire(), "energy", f"time={most}"), Budget(), 0)
+    assert wider.value <= found.value
+    assert math.isinf(wider.value) or wider.outcome.metrics[TIME] <= most * (1 + 1e-9)
+    spent = method.run(framed(fire(), "energy", f"time={most}"), Budget(1, cpu_s=1e-9), 0)
+    assert spent.value >= found.value
+
+
+@pytest.mark.parametrize("radius", [1, 2, 3, 4])
+def test_a_larger_radius_never_finds_more(radius: int) -> None:
+    goal = "energy^0.5*time^0.5"
+    one, other = (
+        Energy(outer=False, radius=r).run(framed(fire(), goal), Budget(0), 0).value
+        for r in (radius, radius + 1)
+    )
+    assert other <= one
+
+
 def test_kernels_of_the_result_have_the_algorithms() -> None:
     found = Energy().run(framed(fire()), Budget(), 0)
     used = {one.implementation.algorithm for one in found.outcome.kernels.values()}
@@ -149,7 +181,8 @@ def test_kernels_of_the_result_have_the_algorithms() -> None:
         ({"inner": "none"}, "unknown inner search 'none'"),
         ({"weight": 1.5}, "weight is 1.5"),
         ({"weight": float("nan")}, "weight is nan"),
-        ({"radius": 3}, "radius is 3; give 1 or 2"),
+        ({"radius": -1}, "radius is -1; give a count"),
+        ({"halvings": -1}, "halvings is -1; give a count"),
         ({"alpha": 0.9}, "alpha is 0.9"),
         ({"growth": 1.0}, "growth is 1"),
         ({"goal": "power", "inner": "exact"}, "no exact answer is known"),

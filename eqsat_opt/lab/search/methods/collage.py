@@ -18,10 +18,11 @@ from typing import ClassVar
 from eqsat_opt.errors import OptionError
 from eqsat_opt.lab.search.frame import Frame
 from eqsat_opt.lab.search.methods.evolution import Evolution, Genome
+from eqsat_opt.lab.search.pricing.kernel_ways import KernelWay
 from eqsat_opt.lab.search.pricing.outcome import PricedGraph
 from eqsat_opt.lab.search.pricing.placement import PlacedKernels, Registered
 from eqsat_opt.lab.search.pricing.regions import PatternRegistry
-from eqsat_opt.lab.search.pricing.tiling import Cover, KernelWay
+from eqsat_opt.lab.search.pricing.tiling import Cover
 from eqsat_opt.lab.search.running import Run
 from eqsat_opt.lab.search.search import Budget, SearchResult, SearchTrace
 

@@ -24,7 +24,7 @@ from typing import Any
 from eqsat_opt.common.union_find import UnionFind
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.lab.search.frame import Frame
-from eqsat_opt.lab.search.pricing.tiling import has_siblings
+from eqsat_opt.lab.search.pricing.kernel_ways import has_siblings
 from eqsat_opt.lab.search.rewriting.matching import Substitution
 from eqsat_opt.lab.search.rewriting.state import State
 from eqsat_opt.lab.search.rewriting.terms import Term

@@ -11,17 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise, product
+from typing import TypeVar
 
-__all__ = ["best_on_hull", "improved", "least_ratio"]
+__all__ = ["best_on_hull", "corners", "improved", "least_ratio"]
+
+T = TypeVar("T")
+
+_ROUNDING = 1e-12
+"""Relative distance below which a point lies on a side of a hull."""
 
 Point = tuple[float, float]
 """Time and energy of one run."""
+_SMALL = 2
+"""Number of kernels up to which all changes can be tried: the largest d of the paper."""
+
 Value = Callable[[float, float], float]
 """Objective value of the total time and the total energy."""
 
 
 def improved(
-    choices: Sequence[Sequence[Point]], value: Value, radius: int, start: Sequence[int]
+    choices: Sequence[Sequence[Point]],
+    value: Value,
+    radius: int,
+    start: Sequence[int],
+    *,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> list[int]:
     """Return an assignment that no change of at most ``radius`` kernels improves (Algorithm 2).
 
@@ -33,6 +47,8 @@ def improved(
         value: objective value of totals.
         radius: the paper's d, 1 or more.
         start: number of each kernel's algorithm at the start.
+        is_over: whether the time for changes of more than two kernels is over, of which there are
+            too many to count on all being tried.
     """
     chosen = list(start)
     time, energy = _totals(choices, chosen)
@@ -42,6 +58,8 @@ def improved(
         is_better = False
         for count in range(1, radius + 1):
             for kernels in combinations(range(len(choices)), count):
+                if count > _SMALL and is_over():
+                    return chosen
                 for others in product(*(range(len(choices[k])) for k in kernels)):
                     trial = chosen.copy()
                     for kernel, other in zip(kernels, others, strict=True):
@@ -86,23 +104,47 @@ def best_on_hull(choices: Sequence[Sequence[Point]], value: Value) -> list[int]:
 
 
 def least_ratio(choices: Sequence[Sequence[Point]]) -> list[int]:
-    """Return the assignment of least mean power: energy over time.
+    """Return the assignment of the least quotient of totals, the second number over the first.
 
-    The method is Dinkelbach's (Management Science 1967). Times must be positive.
+    For time and energy that is the mean power. The method is Dinkelbach's (Management Science
+    1967). No assignment is better than another where all totals of the first number are 0.
     """
-    chosen = [0] * len(choices)
-    while choices:
-        time, energy = _totals(choices, chosen)
-        power = energy / time
+    chosen = [max(range(len(points)), key=lambda i: (points[i][0], -i)) for points in choices]
+    below, above = _totals(choices, chosen)
+    while below > 0:
+        least = above / below
         after = [
-            min(range(len(points)), key=lambda i: (points[i][1] - power * points[i][0], i))
+            min(range(len(points)), key=lambda i: (points[i][1] - least * points[i][0], i))
             for points in choices
         ]
-        time, energy = _totals(choices, after)
-        if not energy / time < power:
+        below, above = _totals(choices, after)
+        if not (below > 0 and above / below < least):
             break
         chosen = after
     return chosen
+
+
+def corners(
+    solved: Callable[[float, float], tuple[float, float, T]],
+) -> list[tuple[float, float, T]]:
+    """Return the corners of a lower hull from the least first number to the least second one.
+
+    Args:
+        solved: returns, for a weight of each number, a point of least sum and what has these
+            numbers. Numbers may be negative.
+    """
+    found = [solved(1.0, 0.0)]
+    waiting = [solved(0.0, 1.0)]
+    while waiting:
+        (a, b, _), (x, y, _) = found[-1], waiting[-1]
+        if a < x and y < b:
+            between = solved(b - y, x - a)
+            least = (b - y) * a + (x - a) * b
+            if (b - y) * between[0] + (x - a) * between[1] < least - _ROUNDING * abs(least):
+                waiting.append(between)
+                continue
+        found.append(waiting.pop())
+    return found
 
 
 def _totals(choices: Sequence[Sequence[Point]], chosen: Sequence[int]) -> Point:

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
+from eqsat_opt.lab.search.pricing.kernel_ways import KernelWay
 from eqsat_opt.lab.search.pricing.pricing import ImplementationRow
 from eqsat_opt.lab.search.pricing.regions import PatternRegistry, grown
-from eqsat_opt.lab.search.pricing.tiling import Covering, KernelWay
+from eqsat_opt.lab.search.pricing.tiling import Covering
 from eqsat_opt.lab.search.rewriting.terms import Term, TermGraph, Terms
 from eqsat_opt.rules.patterns import operators_of
 from eqsat_opt.select.tiling.matching import PatternMatch
@@ -21,11 +22,7 @@ class Registered(Covering):
     """Kernels by the patterns and the rules of a registry, on one graph."""
 
     def __init__(self, terms: Terms, registry: PatternRegistry, graph: TermGraph) -> None:
-        """Collect the patterns and regions of the registry on a graph.
-
-        Raises:
-            OptionError: the objective is no sum, so that kernels cannot be chosen one by one.
-        """
+        """Collect the patterns and regions of the registry on a graph."""
         super().__init__(terms, ())
         by_root = defaultdict(list)
         for name, pattern in registry.patterns:
@@ -43,10 +40,10 @@ class Registered(Covering):
         for backend, region in self._regions.get(term.key, ()):
             numbers = [self._classes.number(self.terms.known[key]) for key in region]
             match = PatternMatch(self._classes.number(term), {number: number for number in numbers})
-            way = self._way(candidate_of(self._classes, f"{backend} region", match))
-            placed = _by(self, way, backend)
-            if placed is not None:
-                yield placed
+            for way in self._of(candidate_of(self._classes, f"{backend} region", match)):
+                placed = _by(self, way, backend)
+                if placed is not None:
+                    yield placed
 
 
 class PlacedKernels(Covering):
@@ -56,11 +53,7 @@ class PlacedKernels(Covering):
     """
 
     def __init__(self, base: Covering, offloaded: Set[bytes], backend: str) -> None:
-        """Restrict the kernels of ``base``.
-
-        Raises:
-            OptionError: the objective is no sum.
-        """
+        """Restrict the kernels of ``base``."""
         super().__init__(base.terms, ())
         self._base, self._offloaded, self._backend = base, offloaded, backend
 

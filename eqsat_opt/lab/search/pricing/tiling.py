@@ -8,232 +8,52 @@ of earlier values that they read, the frontier of Collage's dynamic program (Jeo
 §5.1). Unlike in Collage, a value may be computed twice, as an extraction may choose it; so the
 cover and the extraction agree where there are no rules.
 
-After a substitution only the regions around it are solved again.
+A product or a ratio of two totals is no sum over regions, but the best totals lie at a corner of
+the hull of all totals, which is the Minkowski sum of the hulls of the regions. So each region keeps
+the covers at the corners of its own, and one cover of each region is chosen, all together. So it is
+with a sum whose one total is limited; there a cover between corners may be better.
 
-It is long because one dynamic program has all its transitions side by side.
+After a substitution only the regions around it are solved again.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 from eqsat_opt.common.union_find import UnionFind
-from eqsat_opt.errors import OptionError
-from eqsat_opt.extract.objective import Objective
-from eqsat_opt.ir.graph.graph import OPAQUE, Attrs
-from eqsat_opt.ir.graph.kernel import Kernel
-from eqsat_opt.ir.graph.outputs import application
-from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.values.types import TensorType, ValueType
-from eqsat_opt.lab.search.pricing.pricing import ImplementationRow
-from eqsat_opt.lab.search.rewriting.rewriting import Rewritten
-from eqsat_opt.lab.search.rewriting.terms import INPUT, OUTPUT, WEIGHT, Term, TermGraph, Terms
-from eqsat_opt.rules.patterns import literal, operators_of
-from eqsat_opt.rules.term import Apply
-from eqsat_opt.rules.term import Term as Pattern
-from eqsat_opt.runtime.backends.protocol import Backend
-from eqsat_opt.select.tiling.candidates import Candidate, kernel_of
-from eqsat_opt.select.tiling.concatenations import (
-    applications,
-    concatenation,
-    flat_operands,
-    joint_kernel,
-    neighbours,
+from eqsat_opt.lab.search.pricing.assignment import Point, corners
+from eqsat_opt.lab.search.pricing.kernel_ways import (
+    KernelWay,
+    KernelWays,
+    has_siblings,
+    is_computed,
 )
-from eqsat_opt.select.tiling.matching import Tiled
-from eqsat_opt.select.tiling.tiling import kernels_at, patterns_of
+from eqsat_opt.lab.search.rewriting.rewriting import Rewritten
+from eqsat_opt.lab.search.rewriting.terms import TermGraph
 
-__all__ = ["Cover", "Covering", "KernelWay", "has_siblings"]
+__all__ = ["Cover", "Covering"]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelWay:
-    """One kernel that computes a value.
+@dataclass(frozen=True)
+class _Region:
+    """Values that kernels may cover together.
 
     Attributes:
-        root: key of the value.
-        reads: keys of the operands that need a kernel.
-        covers: keys of all values that it computes, inner ones included.
-        row: price of the way to run it that is best by itself.
-        kernel: the computation; ``None`` for a kernel that is not priced.
-        operands: keys of its operands, constants included.
+        keys: keys of the values, operands first.
+        corners: for a goal over two totals the kernels at each corner of their hull; for a sum the
+            best kernels alone.
     """
 
-    root: bytes
-    reads: tuple[bytes, ...]
-    covers: frozenset[bytes]
-    row: ImplementationRow
-    kernel: Kernel | None = None
-    operands: tuple[bytes, ...] = ()
+    keys: tuple[bytes, ...]
+    corners: tuple[tuple[KernelWay, ...], ...]
 
 
-class _TermClasses:
-    """The terms of a search as classes of one e-node each, numbered in order of first use."""
-
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
-        self.key: list[bytes] = []
-        self.op: list[str] = []
-        self.attrs: list[Attrs] = []
-        self.types: list[ValueType] = []
-        self.is_const: list[bool] = []
-        self.nodes_of: list[tuple[int, ...]] = []
-        self.class_of: list[int] = []
-        self._children: list[tuple[int, ...]] = []
-        self._number: dict[bytes, int] = {}
-
-    def number(self, term: Term) -> int:
-        """Return the number of a term, and number all terms below it."""
-        known = self._number.get(term.key)
-        if known is not None:
-            return known
-        stack = [term]
-        while stack:
-            one = stack[-1]
-            missing = [c for c in one.operands if c not in self._number]
-            if missing:
-                stack += [self._terms.known[c] for c in missing]
-                continue
-            stack.pop()
-            if one.key not in self._number:
-                self._add(one)
-        return self._number[term.key]
-
-    def _add(self, term: Term) -> None:
-        number = self._number[term.key] = len(self.key)
-        op, attrs, value = term.op, term.attrs, self._terms.scalar(term)
-        if value is not None and isinstance(term.type, TensorType):
-            enode = literal(number, value, term.type.dtype)
-            op, attrs = enode.op, enode.attrs
-        self.key.append(term.key)
-        self.op.append(op)
-        self.attrs.append(attrs)
-        self.types.append(term.type)
-        self.is_const.append(term.const)
-        self.nodes_of.append((number,))
-        self.class_of.append(number)
-        self._children.append(tuple(self._number[c] for c in term.operands))
-
-    def children(self, node: int) -> tuple[int, ...]:
-        """Return the operands of a term."""
-        return self._children[node]
-
-    def scalar(self, cls: int) -> float | None:
-        """Return the value of a uniform constant; ``None`` for other terms."""
-        return self._terms.scalar(self._terms.known[self.key[cls]])
-
-
-class Covering:
-    """Kernels of the terms of one search on one device."""
-
-    def __init__(self, terms: Terms, backends: Sequence[Backend], *, joins: bool = True) -> None:
-        """Collect the patterns of backends.
-
-        Args:
-            terms: terms of the search, with their prices.
-            backends: backends whose patterns are kernels.
-            joins: whether a contraction may be fused with a value that another kernel computes, a
-                residual connection for instance, and so has to wait for it.
-
-        Raises:
-            OptionError: the objective is no sum, so that kernels cannot be chosen one by one.
-        """
-        if not isinstance(terms.prices.valuation.objective, Objective):
-            raise OptionError(
-                "fused kernels are chosen for sums only; give another objective, or level operators"
-            )
-        self.terms = terms
-        self._classes = _TermClasses(terms)
-        self._tiled = Tiled(self._classes)
-        self._by_root = patterns_of(backends)
-        self._joins = joins
-        self._ways: dict[bytes, tuple[KernelWay, ...]] = {}
-        self._splits: dict[tuple[bytes, tuple[bytes, ...]], tuple[KernelWay, ...]] = {}
-        self._pairs = {("Concat", "Concat")}
-        for found in self._by_root.values():
-            for _, one in found:
-                self._pairs.update(_pairs(one.pattern))
-
-    def may_cover(self, reader: Term, operand: Term) -> bool:
-        """Return whether a kernel may compute two terms, of which one reads the other."""
-        return (reader.op, operand.op) in self._pairs
-
-    def ways(self, term: Term) -> tuple[KernelWay, ...]:
-        """Return the kernels that compute a term, the plain operator among them."""
-        known = self._ways.get(term.key)
-        if known is None:
-            known = self._ways[term.key] = tuple(self._found(term))
-        return known
-
-    def _found(self, term: Term) -> Iterator[KernelWay]:
-        if term.op in (OPAQUE, OUTPUT):
-            reads = self._running(term.operands)
-            yield KernelWay(
-                term.key,
-                reads=reads,
-                covers=frozenset((term.key,)),
-                row=term.row,
-                operands=term.operands,
-            )
-            return
-        number, classes = self._classes.number(term), self._classes
-        if term.op == "Concat" and len(term.operands) == 2:
-            for operands, nodes in flat_operands(classes, number):
-                yield self._way(concatenation(classes, number, operands, nodes))
-            return
-        for candidate in kernels_at(self._tiled, number, self._by_root):
-            way = self._way(candidate)
-            if self._joins or way.kernel is None or not _joins(way.kernel):
-                yield way
-
-    def _way(self, candidate: Candidate) -> KernelWay:
-        classes, prices = self._classes, self.terms.prices
-        kernel = kernel_of(classes, candidate)
-        row = prices.unknown if kernel is None else prices.rows(kernel)[0]
-        operands = tuple(classes.key[c] for c in candidate.reads)
-        covers = frozenset(classes.key[int(classes.class_of[n])] for n in candidate.nodes)
-        running = self._running(operands)
-        return KernelWay(
-            classes.key[candidate.cls],
-            reads=running,
-            covers=covers,
-            row=row,
-            kernel=kernel,
-            operands=operands,
-        )
-
-    def splits(self, source: bytes, slices: tuple[bytes, ...]) -> tuple[KernelWay, ...]:
-        """Return the kernels that split a value into some of its Slices; their root is no Slice."""
-        known = self._splits.get((source, slices))
-        if known is None:
-            known = self._splits[source, slices] = tuple(self._split(slices))
-        return known
-
-    def _split(self, slices: tuple[bytes, ...]) -> Iterator[KernelWay]:
-        numbers = [self._classes.number(self.terms.known[key]) for key in slices]
-        prices = self.terms.prices
-        sliced = [n for n in numbers if self._classes.op[n] == "Slice"]
-        found = (*neighbours(self._classes, sliced), *applications(self._classes, numbers))
-        for one in found:
-            candidate = joint_kernel(self._classes, one)
-            kernel = kernel_of(self._classes, candidate)
-            row = prices.unknown if kernel is None else prices.rows(kernel)[0]
-            covered = frozenset(self._classes.key[n] for n in one)
-            operands = tuple(self._classes.key[c] for c in candidate.reads)
-            root = b"split" + b"".join(sorted(covered))
-            reads = self._running(operands)
-            yield KernelWay(
-                root, reads=reads, covers=covered, row=row, kernel=kernel, operands=operands
-            )
-
-    def _running(self, keys: Iterable[bytes]) -> tuple[bytes, ...]:
-        known = self.terms.known
-        return tuple(dict.fromkeys(key for key in keys if _computed(known[key])))
+class Covering(KernelWays):
+    """The solver that covers graphs by kernels."""
 
     def cover(self, graph: TermGraph, before: tuple[Cover, Rewritten] | None = None) -> Cover:
         """Return the cheapest kernels of a graph.
@@ -243,46 +63,6 @@ class Covering:
             before: the cover of the graph before, and the substitution that led to this one.
         """
         return Cover(self, graph, before)
-
-
-def _joins(kernel: Kernel) -> bool:
-    """Return whether a contraction waits for values that it does not read itself."""
-    count, own = len(kernel.operands), set[int]()
-    for step in kernel.steps:
-        if get_op(step.op).kind == "contraction":
-            own.update(step.operands)
-    running = {i for i in range(count) if not kernel.operands[i].const}
-    return bool(own) and not running <= own
-
-
-def has_siblings(term: Term) -> bool:
-    """Return whether one kernel may compute the term and others on the same operands."""
-    return term.op == "Slice" or application(term.op, term.attrs, term.operands) is not None
-
-
-def _pairs(pattern: Pattern) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of operators in a pattern of which the first reads the second."""
-    for one in pattern.walk():
-        for arg in one.args if isinstance(one, Apply) else ():
-            yield from product(operators_of(one), operators_of(arg))
-
-
-def _computed(term: Term) -> bool:
-    """Return whether a kernel has to run for a term."""
-    return not term.const and term.op not in (INPUT, WEIGHT)
-
-
-@dataclass(frozen=True)
-class _Region:
-    """Values that kernels may cover together.
-
-    Attributes:
-        keys: keys of the values, operands first.
-        ways: the best kernels.
-    """
-
-    keys: tuple[bytes, ...]
-    ways: tuple[KernelWay, ...]
 
 
 class Cover:
@@ -299,7 +79,7 @@ class Cover:
         self.graph = graph
         self._covering = covering
         known = covering.terms.known
-        self._keys = tuple(key for key in graph.order if _computed(known[key]))
+        self._keys = tuple(key for key in graph.order if is_computed(known[key]))
         self._rank = {key: i for i, key in enumerate(self._keys)}
         self._readers: dict[bytes, list[bytes]] = defaultdict(list)
         for key in self._keys:
@@ -391,7 +171,7 @@ class Cover:
         for pseudo, _, slices in joint:
             place, split = extra[pseudo][0]
             groups[linked.find(slices[0])].append((place, pseudo))
-            self._ways[pseudo] = (split,)
+            self._ways[pseudo] = (*self._ways.get(pseudo, ()), split)
         for group in groups.values():
             region = self._best([key for _, key in sorted(group)])
             for key in region.keys:
@@ -420,12 +200,46 @@ class Cover:
             if key in self._outputs
             or any(reader not in own for reader in self._readers.get(key, ()))
         }
+        if self._covering.goal is None:
+            return _Region(tuple(keys), (self._least(keys, always, _rank),))
+
+        def solved(first: float, second: float) -> tuple[float, float, tuple[KernelWay, ...]]:
+            """Return the cover whose weighted sum of the two totals is least."""
+
+            def weighed(way: KernelWay) -> float:
+                a, b = self._point(way)
+                return first * a + second * b
+
+            ways = self._least(keys, always, weighed)
+            points = [self._point(way) for way in ways]
+            return math.fsum(a for a, _ in points), math.fsum(b for _, b in points), ways
+
+        return _Region(tuple(keys), tuple(ways for *_, ways in corners(solved)))
+
+    def _point(self, way: KernelWay) -> Point:
+        """Return the two numbers of a kernel, of both of which less is better."""
+        covering = self._covering
+        assert covering.goal is not None
+        first, second = covering.point(way.row)
+        return covering.goal.sign * first, second
+
+    def _least(
+        self, keys: Sequence[bytes], always: Set[bytes], price: Callable[[KernelWay], float]
+    ) -> tuple[KernelWay, ...]:
+        """Return the kernels of a region of least price, operands first.
+
+        Args:
+            keys: the values of the region, operands first.
+            always: those that need a kernel whatever else is chosen.
+            price: price of a kernel; it may be negative.
+        """
         if len(keys) == 1:
-            way = min(self._ways[keys[0]], key=lambda one: one.row.rank)
-            return _Region(tuple(keys), (way,))
+            return (min(self._ways[keys[0]], key=price),)
+        own = set(keys)
         states: dict[frozenset[bytes], tuple[float, tuple[object, ...]]] = {
             frozenset(always): (0.0, ())
         }
+        prices = {id(way): price(way) for key in keys for way in self._ways[key]}
         for key in reversed(keys):
             following: dict[frozenset[bytes], tuple[float, tuple[object, ...]]] = {}
             for wanted, (cost, chosen) in states.items():
@@ -434,7 +248,7 @@ class Cover:
                         following[wanted] = (cost, chosen)
                     continue
                 for way in self._ways[key]:
-                    total = cost + way.row.rank
+                    total = cost + prices[id(way)]
                     left = (wanted - {key}).union(c for c in way.reads if c in own)
                     if left not in following or total < following[left][0]:
                         following[left] = (total, (way, chosen))
@@ -445,15 +259,31 @@ class Cover:
             way, picked = picked  # type: ignore[assignment]
             assert isinstance(way, KernelWay)
             ways.append(way)
-        return _Region(tuple(keys), tuple(ways))
+        return tuple(ways)
 
     # Costs ----------------------------------------------------------------------------------------
 
     @cached_property
+    def _chosen(self) -> tuple[KernelWay, ...]:
+        """All kernels, in no order."""
+        distinct = {id(region): region for region in self.regions.values()}
+        corners = [region.corners for region in distinct.values()]
+        places = [0] * len(corners)
+        goal = self._covering.goal
+        if goal is not None:
+            assert goal.solve is not None
+            points = [[self._total(ways) for ways in one] for one in corners]
+            places = goal.solve(points)
+        return tuple(way for one, i in zip(corners, places, strict=True) for way in one[i])
+
+    def _total(self, ways: Iterable[KernelWay]) -> Point:
+        points = [self._covering.point(way.row) for way in ways]
+        return math.fsum(a for a, _ in points), math.fsum(b for _, b in points)
+
+    @cached_property
     def ways(self) -> tuple[KernelWay, ...]:
         """All kernels, in an order in which they can run."""
-        distinct = {id(region): region for region in self.regions.values()}
-        chosen = {way.root: way for region in distinct.values() for way in region.ways}
+        chosen = {way.root: way for way in self._chosen}
         order: dict[bytes, KernelWay] = {}
         stack = [(key, False) for key in reversed(self.graph.outputs)]
         while stack:
@@ -471,8 +301,7 @@ class Cover:
     @cached_property
     def costs(self) -> tuple[int, ...]:
         """Totals by column of the valuation."""
-        distinct = {id(region): region for region in self.regions.values()}
-        rows = [way.row.costs for region in distinct.values() for way in region.ways]
+        rows = [way.row.costs for way in self._chosen]
         nothing = self._covering.terms.prices.valuation.nothing
         return tuple(map(sum, zip(nothing, *rows, strict=True)))
 
@@ -491,6 +320,10 @@ class Cover:
         return valuation.value(self.costs, self.length if valuation.needs_path else 0)
 
 
+def _rank(way: KernelWay) -> float:
+    return way.row.rank
+
+
 def _renamed(
     region: _Region, image: Mapping[bytes, bytes], moved: Mapping[bytes, bytes]
 ) -> _Region:
@@ -499,17 +332,21 @@ def _renamed(
     def now(key: bytes) -> bytes:
         return moved.get(key, key)
 
-    if all(key not in moved for way in region.ways for key in (*way.covers, *way.operands)):
+    kernels = [way for corner in region.corners for way in corner]
+    if all(key not in moved for way in kernels for key in (*way.covers, *way.operands)):
         return region
-    ways = tuple(
-        KernelWay(
-            now(way.root),
-            reads=tuple(map(now, way.reads)),
-            covers=frozenset(map(now, way.covers)),
-            row=way.row,
-            kernel=way.kernel,
-            operands=tuple(map(now, way.operands)),
+    renamed = tuple(
+        tuple(
+            KernelWay(
+                now(way.root),
+                reads=tuple(map(now, way.reads)),
+                covers=frozenset(map(now, way.covers)),
+                row=way.row,
+                kernel=way.kernel,
+                operands=tuple(map(now, way.operands)),
+            )
+            for way in corner
         )
-        for way in region.ways
+        for corner in region.corners
     )
-    return _Region(tuple(image.get(key, key) for key in region.keys), ways)
+    return _Region(tuple(image.get(key, key) for key in region.keys), renamed)
