@@ -155,7 +155,7 @@ def _rows(found: Comparison, runs: Sequence[Runs]) -> Iterator[_Row]:
     if settings.seeds > 1:
         ranges = [_range(one, shown) for one in runs]
         yield "range", "", ranges
-    yield "of original", "1.000", of_median(lambda r: _share(r.cost, start))
+    yield "of original", _share(start, start), of_median(lambda r: _share(r.cost, start))
     yield "bound", "", [bound for bound, _ in map(bounded, runs)]
     yield "gap", "", [gap for _, gap in map(bounded, runs)]
     before = "" if original is None else count_text(original.operators)
@@ -234,7 +234,7 @@ def _range(one: Runs, shown: Callable[[float], str]) -> str:
 
 def _share(cost: float, original: float) -> str:
     """Return a cost as a share of the original's; empty where either is above a limit."""
-    is_known = original and math.isfinite(cost) and math.isfinite(original)
+    is_known = original > 0 and math.isfinite(cost) and math.isfinite(original)
     return f"{cost / original:.3f}" if is_known else ""
 
 
