@@ -138,9 +138,9 @@ def plan_model(
 
     if memory_limit is None:
         return planned(graph)
-    front = recomputation_front(graph := static_graph(graph, given))
+    front = recomputation_front(static_graph(graph, given))
     for choice in front.within(memory_limit):
-        plan = planned(with_recomputation(graph, choice))
+        plan = planned(with_recomputation(choice))
         if plan.arena_bytes <= memory_limit:  # places in an arena may leave gaps
             return plan
     raise front.failure(memory_limit)

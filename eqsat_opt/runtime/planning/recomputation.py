@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op, is_known
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.types import require_static
+from eqsat_opt.runtime.planning.orders import Lifetimes, in_order, least_peak
 
 __all__ = ["Recomputation", "RecomputationFront", "recomputation_front", "with_recomputation"]
 
@@ -47,12 +48,14 @@ class Recomputation:
         peak_bytes: the most bytes of values that are live at once.
         traffic_bytes: bytes that the additional operators read and write.
         flops: their floating point operations.
+        graph: the graph that they are values of, in the order in which it is to run.
     """
 
     values: frozenset[str]
     peak_bytes: int
     traffic_bytes: int
     flops: int
+    graph: Graph = field(repr=False, compare=False)
 
     @property
     def work(self) -> float:
@@ -67,20 +70,23 @@ class RecomputationFront:
     Attributes:
         choices: by rising additional work; the first computes nothing twice.
         lower_bound_bytes: no order of these operators, and no repetition of any, needs less.
+        order_bound_bytes: without repetition no order needs less.
         candidates: number of values that may be computed twice.
         is_exact: whether every choice of candidates was tried.
     """
 
     choices: tuple[Recomputation, ...]
     lower_bound_bytes: int
+    order_bound_bytes: int
     candidates: int
     is_exact: bool
 
     def __str__(self) -> str:
         found = "all" if self.is_exact else "some"
         lines = [
-            f"at least {self.lower_bound_bytes / 1e6:.3g} MB in any order; {found} choices of "
-            f"{self.candidates} values to compute twice",
+            f"at least {self.lower_bound_bytes / 1e6:.3g} MB in any order, "
+            f"{self.order_bound_bytes / 1e6:.3g} MB if nothing is computed twice; {found} choices "
+            f"of {self.candidates} values to compute twice",
             "  peak MB  of the first  dropped  additional MB moved  and MFLOP",
         ]
         first = self.choices[0].peak_bytes
@@ -196,7 +202,7 @@ class _Sequence:
                 flops += self._flops(node)
             else:
                 original += 1
-        return Recomputation(chosen, peak, traffic, flops), where
+        return Recomputation(chosen, peak, traffic, flops=flops, graph=self.graph), where
 
     def _flops(self, node: Node) -> int:
         types = self.graph.types
@@ -229,61 +235,31 @@ def recomputation_front(graph: Graph) -> RecomputationFront:
     Every choice is tried for few candidates. For many, each round drops one more value that is live
     at the peak: the one that lowers it most for its work.
     """
-    sequence = _Sequence(_in_better_order(graph))
-    names = list(sequence.candidates)
-    is_exact = len(names) <= _EXACT
-    found = list(_all(sequence, names) if is_exact else _greedy(sequence))
+    lives = Lifetimes.of(graph)
+    given = tuple(range(len(graph.nodes)))
+    least = least_peak(lives, [given])
+    ordered = {given, least.order} if least.peak_bytes < lives.peak_bytes(given) else {given}
+    sequences = [_Sequence(in_order(graph, order)) for order in sorted(ordered)]
+    candidates = max(len(one.candidates) for one in sequences)
+    is_exact = candidates <= _EXACT
+    search = _all if is_exact else _greedy
+    found = itertools.chain.from_iterable(map(search, sequences))
     front: list[Recomputation] = []
     for one in sorted(found, key=lambda one: (one.work, one.peak_bytes, len(one.values))):
         if not front or one.peak_bytes < _LESS * front[-1].peak_bytes:
             front.append(one)
-    return RecomputationFront(tuple(front), sequence.lower_bound_bytes(), len(names), is_exact)
+    bound = sequences[0].lower_bound_bytes()
+    return RecomputationFront(
+        tuple(front),
+        lower_bound_bytes=bound,
+        order_bound_bytes=max(bound, least.lower_bound_bytes),
+        candidates=candidates,
+        is_exact=is_exact,
+    )
 
 
-def _in_better_order(graph: Graph) -> Graph:
-    """Return the graph in its own order, or in one that frees memory early if that needs less."""
-    other = replace(graph, nodes=tuple(_freeing_early(graph)))
-    nothing: frozenset[str] = frozenset()
-    peaks = [_Sequence(one).choice(nothing)[0].peak_bytes for one in (graph, other)]
-    return other if peaks[1] < peaks[0] else graph
-
-
-def _readers(graph: Graph) -> dict[str, list[Node]]:
-    found: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in dict.fromkeys(node.inputs):
-            found.setdefault(name, []).append(node)
-    return found
-
-
-def _freeing_early(graph: Graph) -> Iterator[Node]:
-    """Yield the operators in an order in which the next one adds the fewest live bytes."""
-    sizes = _Sequence(graph)
-    kept = frozenset(graph.outputs)
-    readers = _readers(graph)
-    left = {name: len(nodes) for name, nodes in readers.items()}
-    waiting = {node.output: len(set(node.inputs) & graph.producers.keys()) for node in graph.nodes}
-    place = {node.output: number for number, node in enumerate(graph.nodes)}
-    ready = [node for node in graph.nodes if not waiting[node.output]]
-
-    def added(node: Node) -> tuple[int, int]:
-        freed = [n for n in set(node.inputs) if left.get(n) == 1 and n not in kept]
-        grown = sizes.bytes_of(node.output) - sum(map(sizes.bytes_of, freed))
-        return grown, place[node.output]
-
-    while ready:
-        node = min(ready, key=added)
-        ready.remove(node)
-        yield node
-        for name in set(node.inputs):
-            left[name] -= 1
-        for reader in readers.get(node.output, ()):
-            waiting[reader.output] -= 1
-            if not waiting[reader.output]:
-                ready.append(reader)
-
-
-def _all(sequence: _Sequence, names: list[str]) -> Iterator[Recomputation]:
+def _all(sequence: _Sequence) -> Iterator[Recomputation]:
+    names = list(sequence.candidates)
     for count in range(len(names) + 1):
         for chosen in itertools.combinations(names, count):
             yield sequence.choice(frozenset(chosen))[0]
@@ -311,9 +287,9 @@ def _greedy(sequence: _Sequence) -> Iterator[Recomputation]:
         present, place = max(tried, key=worth)
 
 
-def with_recomputation(graph: Graph, choice: Recomputation) -> Graph:
+def with_recomputation(choice: Recomputation) -> Graph:
     """Return an equal graph, in the order in which it is to run, that computes values twice."""
-    sequence = _Sequence(_in_better_order(graph))
+    graph, sequence = choice.graph, _Sequence(choice.graph)
     nodes = tuple(node for node, _ in sequence.nodes(choice.values))
     types = dict(graph.types)
     for node in nodes:

@@ -47,7 +47,7 @@ def test_less_memory_costs_work_and_changes_no_result() -> None:
         assert before.work < after.work
     assert front.choices[-1].peak_bytes < 0.7 * front.choices[0].peak_bytes
     for choice in front.choices:
-        made = with_recomputation(graph, choice)
+        made = with_recomputation(choice)
         made.check()
         (found,) = evaluate(made, inputs)
         np.testing.assert_allclose(found, expected)
