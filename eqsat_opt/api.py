@@ -8,6 +8,7 @@ It is long because each public function explains all of its arguments.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
@@ -116,6 +117,7 @@ def run(
     *,
     output: Output | None = None,
     progress: Progress = _silent,
+    started_s: float | None = None,
 ) -> Result:
     """Optimise ``model`` and return the result, with a report and the search.
 
@@ -126,6 +128,8 @@ def run(
         output: path or binary stream of the result, which is written whole or not at all;
             ``None`` writes none. The original is written where no candidate beats it.
         progress: called with a stage and a detail.
+        started_s: when the budget began, on the monotonic clock; ``None`` means now. At least half
+            of it is left for the work, however long imports took.
 
     Raises:
         ModelError: the model cannot be read, or the result cannot be written.
@@ -135,8 +139,9 @@ def run(
             written.
     """
     options = chosen_options(options, {})
-    given = resolve(model)  # a model of the zoo is built before the clock starts
-    deadline = Deadline.after(options.budget_s)
+    spent_s = 0.0 if started_s is None else time.monotonic() - started_s
+    given = resolve(model)  # a model of the zoo is built while the clock stands still
+    deadline = Deadline.after(options.budget_s - min(spent_s, options.budget_s / 2))
     stages = Stages(progress)
     with stages("rules"):
         request = request_of(options)

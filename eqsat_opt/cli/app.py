@@ -105,12 +105,18 @@ def _root(
         typer.echo(context.get_help())
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code."""
+def run(arguments: Sequence[str] | None = None, started_s: float | None = None) -> int:
+    """Run a command line and return its exit code.
+
+    Args:
+        arguments: the arguments; ``None`` for those of the process.
+        started_s: when the command started, on the monotonic clock; ``None`` means now.
+    """
     owns_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     prepare_streams()
     session = Session(debug="--debug" in arguments, command=(_NAME, *arguments))
+    session.started_s = session.started_s if started_s is None else started_s
     try:
         with ending_signals(session, owns_process=owns_process):
             return _run(arguments, session)

@@ -202,7 +202,13 @@ def optimize_model(
                 session.written = where
             shown(stage, detail)
 
-        result = api.run(model, options, output=None if dry_run else place, progress=progress)
+        result = api.run(
+            model,
+            options,
+            output=None if dry_run else place,
+            progress=progress,
+            started_s=session.started_s,
+        )
     report = result.report
     session.written = "" if dry_run else where
     if json is not None:

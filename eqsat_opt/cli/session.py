@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.common.codecs import report_text
@@ -48,12 +49,14 @@ class Session:
         written: the file that is already complete; empty if there is none.
         signal: number of the signal that ended the run; 0 if none did.
         command: the program and its arguments, as given.
+        started_s: when the command started, on the monotonic clock.
     """
 
     debug: bool = False
     written: str = ""
     signal: int = 0
     command: tuple[str, ...] = ()
+    started_s: float = field(default_factory=time.monotonic)
 
     @property
     def outcome(self) -> str:

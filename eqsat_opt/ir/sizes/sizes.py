@@ -292,7 +292,7 @@ def _image_axis(type_: TensorType | None, axis: int) -> int:
     """Return where an axis is if channels come second; few of them may come last."""
     if type_ is None or type_.rank < 4 or isinstance(type_.shape[1], int) or axis == 0:
         return axis
-    return axis + 1 if type_.shape[-1] in (1, 3, 4) else axis
+    return axis + 1 if type_.shape[-1] in range(1, 5) else axis
 
 
 def _is_defined(graph: Graph, sizes: Mapping[str, int]) -> bool:

@@ -220,6 +220,11 @@ class Sandbox:
         self.held = frozenset()
         return self._child.end(_CRASH_S)
 
+    def kill(self) -> None:
+        """End the process at once."""
+        self.held = frozenset()
+        self._child.end()
+
     def abandon(self) -> None:
         """Release a child that belongs to the parent of this process, without ending it."""
         self._child.abandon()
@@ -314,7 +319,7 @@ def sandbox() -> Iterator[Sandbox]:
         if not _idle and box.is_alive:
             _idle.append(box)
             return
-    box.close()
+    box.kill()
 
 
 def prestart() -> None:
@@ -327,7 +332,7 @@ def prestart() -> None:
 @atexit.register
 def close_idle_children() -> None:
     while _idle:
-        _idle.pop().close()
+        _idle.pop().kill()  # it waits for a request, and will not end by itself
 
 
 def _forget_idle() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import onnx
@@ -19,6 +20,7 @@ from eqsat_opt.cli.arguments import parse_shapes
 from eqsat_opt.cli.session import stage_progress, write_json
 from eqsat_opt.errors import CheckFailed, OptionError
 from eqsat_opt.lab import zoo
+from eqsat_opt.pipeline.options import Options
 
 FAST = ("--no-measure", "--threads", "1", "--budget", "600")
 
@@ -86,6 +88,43 @@ def test_help_and_version_load_nothing_heavy(argument: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--version", 0), ("--nothing", 1)])
+def test_the_process_ends_without_freeing_objects(argument: str, code: int) -> None:
+    """What was registered for the end is called; a destructor in a module is not."""
+    program = (
+        "import atexit, sys\n"
+        "class Held:\n"
+        "    def __del__(self): print('freed')\n"
+        "held = Held()\n"
+        "atexit.register(print, 'registered')\n"
+        f"sys.argv = ['eqsat-opt', {argument!r}]\n"
+        "from eqsat_opt.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines()[-1] == "registered"
+
+
+@pytest.mark.parametrize(("spent_s", "left_s"), [(0.5, 3.5), (100.0, 2.0)])
+def test_a_budget_counts_from_the_start_of_the_command(
+    spent_s: float, left_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long imports took, half of it is left."""
+    deadlines = []
+
+    def searched(*_: Any, deadline: Any, **__: Any) -> NoReturn:
+        deadlines.append(deadline)
+        raise OptionError("enough")
+
+    monkeypatch.setattr(api, "run_request", searched)
+    monkeypatch.setattr(api, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(api, "Deadline", SimpleNamespace(after=lambda seconds: seconds))
+    with pytest.raises(OptionError, match="enough"):
+        api.run("m.onnx", Options(budget_s=4.0), started_s=100.0 - spent_s)
+    assert deadlines == [left_s]
 
 
 def test_module_is_the_command_and_survives_a_closed_pipe() -> None:
