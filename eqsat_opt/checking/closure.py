@@ -11,8 +11,9 @@ from collections.abc import Hashable, Iterator, Sequence
 
 __all__ = ["Closure"]
 
-_Reason = int | None
-"""The number of an equation; ``None`` where operands are equal."""
+_Reason = tuple[int, bool] | None
+"""The number of an equation, and whether it is read from left to right; ``None`` where operands are
+equal."""
 
 
 class Closure:
@@ -64,22 +65,24 @@ class Closure:
 
     def unite(self, left: int, right: int, equation: int) -> None:
         """Make two terms equal, for the reason of a number."""
-        self._merge([(left, right, equation)])
+        self._merge([(left, right, (equation, True))])
 
-    def reasons(self, left: int, right: int) -> set[int]:
-        """Return numbers of equations from which an equality follows.
+    def reasons(self, left: int, right: int) -> set[tuple[int, bool]]:
+        """Return numbers of equations by which one term becomes another one.
+
+        Each comes with whether its left side becomes its right side; it may come with both.
 
         Raises:
             ValueError: the terms are not equal.
         """
         if not self.same(left, right):
             raise ValueError("the terms are not equal")
-        found: set[int] = set()
+        found: set[tuple[int, bool]] = set()
         pending, seen = [(left, right)], {(left, right)}
         while pending:
-            for one, other, equation in self._path(*pending.pop()):
-                if equation is not None:
-                    found.add(equation)
+            for one, other, reason in self._path(*pending.pop()):
+                if reason is not None:
+                    found.add(reason)
                     continue
                 for pair in self._paired(one, other):
                     if pair not in seen:
@@ -96,13 +99,14 @@ class Closure:
 
     def _merge(self, pending: list[tuple[int, int, _Reason]]) -> None:
         while pending:
-            left, right, equation = pending.pop()
+            left, right, reason = pending.pop()
             small, large = self.root(left), self.root(right)
             if small == large:
                 continue
             if len(self._members[small]) > len(self._members[large]):
                 left, right, small, large = right, left, large, small
-            self._join(left, right, equation)
+                reason = _turned(reason)
+            self._join(left, right, reason)
             self._parent[small] = large
             self._members[large] += self._members[small]
             for reader in self._readers[small]:
@@ -113,17 +117,17 @@ class Closure:
 
     # Reasons --------------------------------------------------------------------------------------
 
-    def _join(self, left: int, right: int, equation: _Reason) -> None:
+    def _join(self, left: int, right: int, reason: _Reason) -> None:
         """Make ``left`` the root of its tree of reasons, and hang that below ``right``."""
-        term, above = left, (right, equation)
+        term, above = left, (right, reason)
         while True:
             before, self._edges[term] = self._edges[term], above
             if before is None:
                 return
-            term, above = before[0], (term, before[1])
+            term, above = before[0], (term, _turned(before[1]))
 
     def _path(self, left: int, right: int) -> Iterator[tuple[int, int, _Reason]]:
-        """Yield the edges between two terms of one tree."""
+        """Yield the edges of the way from one term to another one of its tree."""
         above = {left: 0}
         for number, (_, term, _) in enumerate(self._upwards(left), 1):
             above[term] = number
@@ -132,8 +136,8 @@ class Closure:
         for edge in self._upwards(right):
             if meeting in above:
                 break
-            edges.append(edge)
             meeting = edge[1]
+            edges.append((meeting, edge[0], _turned(edge[2])))
         yield from edges
         for edge in self._upwards(left):
             if edge[0] == meeting:
@@ -152,3 +156,7 @@ class Closure:
         if commutes and not all(self.same(*pair) for pair in pairs):
             pairs = list(zip(left, reversed(right), strict=True))
         return [pair for pair in pairs if pair[0] != pair[1]]
+
+
+def _turned(reason: _Reason) -> _Reason:
+    return None if reason is None else (reason[0], not reason[1])

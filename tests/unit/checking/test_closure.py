@@ -63,9 +63,35 @@ def test_classes_and_reasons(seed: int) -> None:
         assert closure.same(a, b) == (label[a] == label[b])
         if not closure.same(a, b):
             continue
-        used = closure.reasons(a, b)
+        used = {number for number, _ in closure.reasons(a, b)}
         kept = [pair if number in used else None for number, pair in enumerate(pairs)]
         assert closure_of(terms, kept).same(a, b)
+
+
+def turns_into(
+    terms: Terms, pairs: list[tuple[int, int]], used: set[tuple[int, bool]]
+) -> set[tuple[int, int]]:
+    """Which terms become which others by equations that are read in one direction each."""
+    ways = {(pairs[number] if forward else pairs[number][::-1]) for number, forward in used}
+    ways |= {(a, a) for a in range(len(terms))}
+    while True:
+        found = {(a, d) for a, b in ways for c, d in ways if b == c}
+        for (a, (f, xs)), (b, (g, ys)) in itertools.permutations(enumerate(terms), 2):
+            for zs in (ys, ys[::-1]) if f == "plus" else (ys,):
+                if f == g and len(xs) == len(zs) and ways.issuperset(zip(xs, zs, strict=True)):
+                    found.add((a, b))
+        if found <= ways:
+            return ways
+        ways |= found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_equations_are_read_in_the_directions_that_are_told(seed: int) -> None:
+    terms, pairs = drawn(seed)
+    closure = closure_of(terms, [*pairs])
+    equal = [pair for pair in itertools.permutations(range(len(terms)), 2) if closure.same(*pair)]
+    for a, b in random.Random(seed).sample(equal, min(6, len(equal))):
+        assert (a, b) in turns_into(terms, pairs, closure.reasons(a, b))
 
 
 def test_terms_that_are_not_equal_have_no_reasons() -> None:
