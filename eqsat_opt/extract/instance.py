@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import rustworkx as rx
 
-from eqsat_opt.extract.problem import FloatArray, Problem
+from eqsat_opt.extract.problem import FloatArray, IntArray, Problem
 
 __all__ = [
     "Instance",
@@ -22,6 +22,7 @@ __all__ = [
     "closes_cycle",
     "dag_cost",
     "from_problem",
+    "from_rows",
     "options_by_class",
     "possible_classes",
     "strong_components",
@@ -86,7 +87,11 @@ class Instance:
 def from_problem(problem: Problem, cost: FloatArray) -> Instance:
     """Build the instance of a problem; an infinite `cost [n_implementations]` forbids."""
     rows = problem.cheapest(cost)
-    rows = rows[np.isfinite(cost[rows])]
+    return from_rows(problem, cost, rows[np.isfinite(cost[rows])])
+
+
+def from_rows(problem: Problem, cost: FloatArray, rows: IntArray) -> Instance:
+    """Build the instance with some rows of `cost [n_implementations]` as its options."""
     nodes: list[int] = problem.implementation_node()[rows].tolist()
     option_class: list[int] = problem.node_class[nodes].tolist()
     return Instance(
