@@ -29,6 +29,7 @@ __all__ = [
     "Weight",
     "directed",
     "made_in",
+    "opposite",
     "rule",
 ]
 
@@ -284,6 +285,11 @@ def _check(rule: Rule) -> None:
     unbound = _used(rule) - _names(rule.lhs)
     if unbound:
         raise RuleError(f"{rule.name}: {', '.join(sorted(unbound))} is not bound by the left side")
+
+
+def opposite(name: str) -> str:
+    """Return the name of a direction of a rule in the other direction."""
+    return name.removesuffix(_REVERSED) if name.endswith(_REVERSED) else f"{name}{_REVERSED}"
 
 
 def directed(rules: Sequence[Rule]) -> list[Rule]:
