@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from eqsat_opt.egraph import EClasses, Lowered
 from eqsat_opt.errors import StageError
@@ -17,7 +17,7 @@ from eqsat_opt.pipeline.certificates.comparison import agree
 from eqsat_opt.pipeline.certificates.term_table import LAW, AppliedRule, Compared, Step, TermTable
 from eqsat_opt.rules.bindings import REFUSED, Bindings, holds, operator
 from eqsat_opt.rules.patterns import Enode, in_any_order, is_a, joined, match, settled
-from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.rule import Rule, directed, opposite
 from eqsat_opt.rules.term import MAP, Apply, Term, Var
 
 __all__ = ["Chain", "find_chain"]
@@ -48,12 +48,14 @@ class _Host:
     eclasses: EClasses
     nodes: dict[int, dict[str, list[Enode[int]]]] = field(default_factory=dict)
     classes: dict[tuple[str, Attrs, tuple[int, ...]], int] = field(default_factory=dict)
+    makers: dict[tuple[str, Attrs, tuple[int, ...]], str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         found: dict[int, dict[str, list[Enode[int]]]] = defaultdict(lambda: defaultdict(list))
-        for key, cls, op, attrs, operands in _all_nodes(self.eclasses):
+        for key, cls, op, attrs, operands, origin in _all_nodes(self.eclasses):
             for one in in_any_order(Enode(key, op, attrs, operands)):
                 self.classes.setdefault((op, attrs, one.operands), cls)
+                self.makers.setdefault((op, attrs, one.operands), self.eclasses.rule_at(origin))
                 for name in (op, MAP) if is_a(op, MAP) else (op,):
                     found[cls][name].append(one)
         self.nodes = found
@@ -67,27 +69,36 @@ class _Host:
     def is_const(self, value: int) -> bool:
         return bool(self.eclasses.is_const[value])
 
-    def class_of(self, term: Term, values: dict[str, int], bindings: Bindings) -> int | None:
-        """Return the class of a term; ``None`` where the e-graph does not have it."""
+    def class_of(
+        self, term: Term, values: dict[str, int], bindings: Bindings, makers: set[str | None]
+    ) -> int | None:
+        """Return the class of a term; ``None`` where the e-graph does not have it.
+
+        The rules that made e-nodes of it are added to ``makers``.
+        """
         if isinstance(term, Var):
             return values[term.name]
         assert isinstance(term, Apply)
         operands = []
         for arg in term.args:
-            operand = self.class_of(arg, values, bindings)
+            operand = self.class_of(arg, values, bindings, makers)
             if operand is None:
                 return None
             operands.append(operand)
         op, attrs = operator(term, bindings)
-        return self.classes.get((op, attributes(**attrs), tuple(operands)))
+        key = op, attributes(**attrs), tuple(operands)
+        makers.add(self.makers.get(key))
+        return self.classes.get(key)
 
 
-def _all_nodes(eclasses: EClasses) -> Iterator[tuple[Any, int, str, Attrs, tuple[int, ...]]]:
+def _all_nodes(
+    eclasses: EClasses,
+) -> Iterator[tuple[Any, int, str, Attrs, tuple[int, ...], int]]:
     for node in range(eclasses.n_nodes):
-        cls = int(eclasses.class_of[node])
-        yield node, cls, eclasses.op[node], eclasses.attrs[node], eclasses.children(node)
+        cls, origin = int(eclasses.class_of[node]), int(eclasses.origin[node])
+        yield node, cls, eclasses.op[node], eclasses.attrs[node], eclasses.children(node), origin
     for number, one in enumerate(eclasses.loops):
-        yield -1 - number, one.eclass, one.op, one.attrs, one.children
+        yield -1 - number, one.eclass, one.op, one.attrs, one.children, one.origin
 
 
 def find_chain(
@@ -122,7 +133,7 @@ def find_chain(
     named = {rule.name: rule for rule in directed(rules)}
     instances: list[AppliedRule] = []
     host = _Host(eclasses)
-    for rule, values, bindings in _matches(host, list(named.values())):
+    for rule, values, bindings in _makers_first(_matches(host, list(named.values()))):
         if time.monotonic() > deadline or _met(terms, goals):
             break
         if not all(one in places for one in values.values()):
@@ -137,25 +148,47 @@ def find_chain(
         instances.append(instance)
         for left, right in pairs:
             terms.closure.unite(left, right, len(instances) - 1)
-    compared = _compared(terms, host, places, goals)
-    first = len(instances)
-    for number, (left, right) in enumerate(compared, first):
-        terms.closure.unite(left, right, number)
-    needed: set[int] = set()
+    compared = _compared(terms, host, places, goals, first=len(instances))
+    reasons: set[tuple[int, bool]] = set()
     for _, left, right in goals:
         if terms.closure.same(left, right):
-            needed |= terms.closure.reasons(left, right) - {LAW}
+            reasons |= terms.closure.reasons(left, right)
+    needed = dict(sorted(reasons))  # what is read both ways stays as it is
+    needed.pop(LAW, None)
     steps: list[Step] = [*instances, *(Compared(*pair) for pair in compared)]
     open_ = tuple(name for name, a, b in goals if not terms.closure.same(a, b))
-    return Chain(tuple(steps[number] for number in sorted(needed)), open_, terms)
+    used = (_read(steps[number], named, forward) for number, forward in sorted(needed.items()))
+    return Chain(tuple(used), open_, terms)
+
+
+def _read(step: Step, rules: Mapping[str, Rule], forward: bool) -> Step:
+    """Return a step in the direction in which it is read, where a rule says that too."""
+    if forward or isinstance(step, Compared):
+        return step
+    other = opposite(step.rule)
+    return replace(step, rule=other) if other in rules else step
 
 
 def _compared(
-    terms: TermTable, host: _Host, places: dict[int, int], goals: Sequence[tuple[str, int, int]]
+    terms: TermTable,
+    host: _Host,
+    places: dict[int, int],
+    goals: Sequence[tuple[str, int, int]],
+    first: int,
 ) -> list[tuple[int, int]]:
-    """Return terms that are equal in the e-graph for reasons that it does not hold.
+    """Make terms equal that are so in the e-graph for reasons that it does not hold.
 
     A fused operator is recognised in an e-graph of its own, of which only the result remains.
+
+    Args:
+        terms: the terms so far.
+        host: the e-graph.
+        places: a term of each class.
+        goals: outputs, each as the original and as the result make it.
+        first: number of the first of these equations.
+
+    Returns:
+        The equations, from which more may follow.
     """
     found: list[tuple[int, int]] = []
     classes: dict[int, int] = {}
@@ -171,8 +204,9 @@ def _compared(
                 continue
             classes[term] = cls
             if not terms.closure.same(term, places[cls]) and agree(terms, term, places[cls]):
+                terms.closure.unite(term, places[cls], first + len(found))
                 found.append((term, places[cls]))
-                by_root[terms.closure.root(term)] = cls
+                by_root = {terms.closure.root(place): cls for cls, place in places.items()}
     return found
 
 
@@ -224,8 +258,29 @@ def _representatives(terms: TermTable, eclasses: EClasses) -> dict[int, int]:
     return places
 
 
-def _matches(host: _Host, rules: Sequence[Rule]) -> Iterator[tuple[Rule, dict[str, int], Bindings]]:
-    """Yield each place where a rule holds in the e-graph, with the classes of its variables."""
+_Match: TypeAlias = tuple[Rule, dict[str, int], Bindings]
+
+
+def _makers_first(matches: Iterable[tuple[_Match, bool]]) -> Iterator[_Match]:
+    """Yield applications that made e-nodes before all others.
+
+    All e-nodes are made of those of the model by these, each in the direction of its rule. The
+    others may lead to a result against the direction of a rule.
+    """
+    others = []
+    for one, is_maker in matches:
+        if is_maker:
+            yield one
+        else:
+            others.append(one)
+    yield from others
+
+
+def _matches(host: _Host, rules: Sequence[Rule]) -> Iterator[tuple[_Match, bool]]:
+    """Yield each place where a rule holds in the e-graph, with the classes of its variables.
+
+    Each comes with whether e-nodes of the right side were made by that rule.
+    """
     by_operator: dict[str, list[int]] = defaultdict(list)
     for cls, nodes in host.nodes.items():
         for op in nodes:
@@ -247,9 +302,10 @@ def _matches(host: _Host, rules: Sequence[Rule]) -> Iterator[tuple[Rule, dict[st
             values, bindings = variables
             if not all(holds(one, bindings, lambda *_: True) for one in rule.when):
                 continue
+            makers: set[str | None] = set()
             try:
-                made = [host.class_of(term, values, bindings) for term in rule.rhs]
+                made = [host.class_of(term, values, bindings, makers) for term in rule.rhs]
             except REFUSED:
                 continue
             if made == [part.root for part in parts]:
-                yield rule, values, bindings
+                yield (rule, values, bindings), rule.name in makers

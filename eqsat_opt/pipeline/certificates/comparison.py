@@ -29,6 +29,7 @@ _FREE = (LEAF, OUT, OPAQUE, TermTable.UNKNOWN)
 def agree(terms: TermTable, left: int, right: int) -> bool:
     """Return whether two terms have the same elements at random values of what they share.
 
+    They share the terms that are equal so far, so that only what is new between them is evaluated.
     The answer is ``False`` where they cannot be evaluated: sizes are open, or a type is not one of
     floating point.
     """
@@ -50,6 +51,7 @@ def agree(terms: TermTable, left: int, right: int) -> bool:
 
 
 def _below(terms: TermTable, term: int) -> set[int]:
+    """Return the classes of a term and of those that it is made of."""
     seen: set[int] = set()
     stack = [term]
     while stack:
@@ -57,7 +59,7 @@ def _below(terms: TermTable, term: int) -> set[int]:
         if one not in seen:
             seen.add(one)
             stack += terms.closure.terms[one][1]
-    return seen
+    return set(map(terms.closure.root, seen))
 
 
 def _drawn(rng: np.random.Generator, scale: float, type_: StaticType) -> npt.NDArray[Any]:
@@ -73,19 +75,20 @@ def _value(
     *,
     draw: Callable[[StaticType], npt.NDArray[Any]],
 ) -> npt.NDArray[np.float64]:
-    if term in known:
-        return known[term]
+    root = terms.closure.root(term)
+    if root in known:
+        return known[root]
     (op, attrs), operands, _ = terms.heads(term)
     type_ = terms.types[term]
     if not isinstance(type_, StaticType) or type_.dtype not in FLOATS:
         raise ValueError(f"{type_} has no random elements")
     if type_.size > _MAX_ELEMENTS:
         raise ValueError("too large to compare")
-    if op in _FREE or (term in shared and op != "Scalar"):
+    if op in _FREE or (root in shared and op != "Scalar"):
         array = draw(type_)
     else:
         values = [_value(terms, one, shared, known, draw=draw) for one in operands]
         names = tuple(f"x{i}" for i in range(len(operands)))
         array = evaluate(Node(op, names, ("y",), attrs), values, type_)
-    known[term] = array
+    known[root] = array
     return array

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eqsat_opt.checking.bound import check_bound
 from eqsat_opt.common.codecs import Document, Entry
 from eqsat_opt.common.faults import Faults
+from eqsat_opt.common.numerics import Numerics
 from eqsat_opt.egraph.loading.lowering import lower
 from eqsat_opt.errors import CheckFailed, EqsatError, StageError, printable
+from eqsat_opt.extract.extraction import relative_gap
 from eqsat_opt.ir.graph.values_json import operator_from_json, operator_to_json
 from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.pipeline.certificates.comparison import agree
 from eqsat_opt.pipeline.certificates.document import (
+    PricedBound,
     ResultCertificate,
     place_of,
     read_certificate,
@@ -28,13 +33,17 @@ from eqsat_opt.pipeline.decisions.making import applied
 from eqsat_opt.pipeline.options import Options
 from eqsat_opt.pipeline.request import Request, request_of
 from eqsat_opt.proving.selection import standings
-from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.rule import Rule, directed, opposite
 from eqsat_opt.select.rebuilding.graph_edit import graph_edit
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_ir
 
-__all__ = ["Certified", "certify"]
+__all__ = ["Certified", "CertifiedBound", "certify"]
+
+_ROUNDING = 1e-9
+"""Relative error of sums of floats in another order."""
 
 
 @dataclass(frozen=True)
@@ -42,28 +51,54 @@ class Certified:
     """The result of a check that did not fail.
 
     Attributes:
-        numerics: class of the rules, each in the direction that its steps name, and of the passes
-            by which the original was brought into normal form.
+        numerics: class of the rules, each in the direction in which it leads to the result, and of
+            the passes by which the original was brought into normal form.
         rules: number of applications of each rule.
         compared: number of pairs of terms that were compared on numbers only.
         terms: number of terms of the original.
+        bound: how far the result is from the cheapest choice; ``None`` where that has no proof.
     """
 
     numerics: str
     rules: dict[str, int]
     compared: int
     terms: int
+    bound: CertifiedBound | None
 
 
-def certify(model: str, result: str, path: str) -> Certified:
+@dataclass(frozen=True)
+class CertifiedBound:
+    """A lower bound that was checked, beside what was claimed.
+
+    Attributes:
+        goal: the objective, in its grammar.
+        cost: the objective of the result, as predicted.
+        cheapest: the objective of the cheapest choice that was found.
+        lower_bound: no choice makes less, as checked.
+        gap: difference of cost and bound in relation to the cost.
+        claimed_gap: the same with the bound that the solver claims.
+        options, classes: how many there are to choose from.
+    """
+
+    goal: str
+    cost: float
+    cheapest: float
+    lower_bound: float
+    gap: float
+    claimed_gap: float
+    options: int
+    classes: int
+
+
+def certify(model: str | onnx.ModelProto, result: str | onnx.ModelProto, path: str) -> Certified:
     """Check that a result follows from a model by the steps of a certificate.
 
     The edit of the certificate is applied to the model, whose constants are folded again, and must
     give the result. Each step is applied to the terms of both, and they must be equal then.
 
     Args:
-        model: file of the original.
-        result: file of the result.
+        model: the original, or its file.
+        result: the result, or its file.
         path: file of the certificate.
 
     Raises:
@@ -74,7 +109,7 @@ def certify(model: str, result: str, path: str) -> Certified:
     certificate = read_certificate(path)
     original, other = load_model(model), load_model(result)
     if content_digest(original) != certificate.model:
-        raise CheckFailed(f"the certificate is about another model than {model}")
+        raise CheckFailed("the certificate is about another model")
     try:
         return _certified(certificate, original, content_digest(other))
     except CheckFailed:
@@ -99,6 +134,7 @@ def _certified(certificate: ResultCertificate, original: onnx_ir.Model, result: 
     known = (one.rule for one in standings().values() if not one.obstacle)
     rules = {rule.name: rule for rule in directed(list(known))}
     used: Counter[str] = Counter()
+    names: dict[int, str] = {}
     for number, written in enumerate(certificate.steps):
         try:
             step = read_step(written, rules, places)
@@ -107,18 +143,53 @@ def _certified(certificate: ResultCertificate, original: onnx_ir.Model, result: 
             pairs = _equations(step, rules, terms)
         except (EqsatError, IllTyped) as error:
             raise CheckFailed(f"step {number} is refused: {printable(str(error))}") from error
-        used[step.rule if isinstance(step, AppliedRule) else ""] += 1
+        if isinstance(step, AppliedRule):
+            names[number] = step.rule
+        used[names.get(number, "")] += 1
         for left, right in pairs:
             terms.closure.unite(left, right, number)
     lowered = terms.lowered
+    classes = [request.numerics]
     for output, (name, end) in zip(lowered.graph.outputs, ends.items(), strict=True):
-        if not terms.closure.same(lowered.value[output], end):
+        start = lowered.value[output]
+        if not terms.closure.same(start, end):
             raise CheckFailed(f"the steps do not show that the output {name!r} is the same")
+        for number, forward in terms.closure.reasons(start, end):
+            if number in names:
+                classes.append(_class_of(names[number], rules, forward=forward))
     compared = used.pop("", 0)
-    numerics = max([request.numerics, *(rules[name].numerics for name in used)])
+    numerics = max(classes)
     return Certified(
-        numerics.name.lower(), dict(sorted(used.items())), compared, len(lowered.terms)
+        numerics.name.lower(), dict(sorted(used.items())), compared, len(lowered.terms),
+        bound=None if certificate.bound is None else _bound(certificate.bound),
+    )  # fmt: skip
+
+
+def _bound(written: PricedBound) -> CertifiedBound:
+    """Return the bound of a certificate, as far as its proof shows it.
+
+    Raises:
+        ValueError: the proof is none, or the result is said to make less than any choice.
+    """
+    found = check_bound(written.proof)
+    if not found.lower_bound <= written.cost * (1 + _ROUNDING) < math.inf:
+        raise ValueError(f"the result makes {written.cost}, less than any choice")
+    return CertifiedBound(
+        goal=written.goal,
+        cost=written.cost,
+        cheapest=found.cost,
+        lower_bound=found.lower_bound,
+        gap=relative_gap(written.cost, found.lower_bound),
+        claimed_gap=relative_gap(written.cost, written.claimed),
+        options=found.options,
+        classes=found.classes,
     )
+
+
+def _class_of(name: str, rules: Mapping[str, Rule], *, forward: bool) -> Numerics:
+    """Return the class of a rule as it is read; nobody measured one that is never read so."""
+    rule = rules.get(name if forward else opposite(name))
+    return Numerics.RELAXED if rule is None else rule.numerics
 
 
 def _request(options: Mapping[str, str]) -> Request:

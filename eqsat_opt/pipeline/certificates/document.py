@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eqsat_opt.checking.bound import BoundProof
 from eqsat_opt.common.codecs import (
     Document,
     Entry,
@@ -28,6 +29,7 @@ from eqsat_opt.rules.rule import Rule
 
 __all__ = [
     "FORMAT",
+    "PricedBound",
     "ResultCertificate",
     "place_of",
     "read_certificate",
@@ -36,7 +38,24 @@ __all__ = [
     "steps_to_json",
 ]
 
-FORMAT = "eqsat-opt certificate 1"
+FORMAT = "eqsat-opt certificate 2"
+
+
+@dataclass(frozen=True)
+class PricedBound:
+    """A proof of how much cheaper any other choice from the e-graph could be.
+
+    Attributes:
+        goal: the objective in its grammar.
+        cost: the objective of the result, as predicted.
+        claimed: the lower bound that the solver gives.
+        proof: the options with their costs, the cheapest choice that was found, and a lower bound.
+    """
+
+    goal: str
+    cost: float
+    claimed: float
+    proof: BoundProof
 
 
 @dataclass(frozen=True)
@@ -49,6 +68,8 @@ class ResultCertificate:
         edit: how the result is made of the original.
         terms: terms that the steps are about and the original does not have, operands first.
         steps: rules applied to terms, and terms that are compared on numbers.
+        bound: how far the result is from the cheapest choice; ``None`` where the objective is a
+            product or a quotient.
     """
 
     model: str
@@ -56,6 +77,7 @@ class ResultCertificate:
     edit: Edit
     terms: tuple[Document, ...]
     steps: tuple[Document, ...]
+    bound: PricedBound | None
 
     def write(self, path: str) -> None:
         """Write the certificate whole or not at all.

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from eqsat_opt.errors import StageError
+from eqsat_opt.extract.bound_proof import prove_bound
+from eqsat_opt.extract.objective import Objective
 from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.pipeline.certificates.chain import find_chain
-from eqsat_opt.pipeline.certificates.document import ResultCertificate, steps_to_json
+from eqsat_opt.pipeline.certificates.document import (
+    PricedBound,
+    ResultCertificate,
+    steps_to_json,
+)
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome
+from eqsat_opt.racing.entrants import metrics_of
 from eqsat_opt.rules.rule import directed
+from eqsat_opt.select.proposal import Proposal
 
 __all__ = ["certificate_of"]
+
+_BOUND_S = 10.0
+"""Limit on the time for a bound, s; most take less than a second."""
 
 
 def certificate_of(outcome: Outcome, request: Request) -> ResultCertificate:
@@ -40,4 +51,16 @@ def certificate_of(outcome: Outcome, request: Request) -> ResultCertificate:
         edit=edit,
         terms=terms,
         steps=steps,
+        bound=_bound(outcome, proposal),
     )
+
+
+def _bound(outcome: Outcome, proposal: Proposal) -> PricedBound | None:
+    choice, report = proposal.choice, outcome.report
+    extraction, predicted = choice.extraction, metrics_of(proposal, report.winner)
+    objective = extraction.objective
+    if not isinstance(objective, Objective) or not predicted:
+        return None
+    proof = prove_bound(choice.problem.problem, objective, extraction.choice, time_limit_s=_BOUND_S)
+    cost = objective.value(predicted)
+    return PricedBound(report.goal, cost, claimed=extraction.lower_bound, proof=proof)

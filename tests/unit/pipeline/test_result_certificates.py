@@ -55,9 +55,29 @@ def confirmed(folder: Path, certificate: str = "cert.json") -> Certified:
 def test_a_result_is_confirmed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = confirmed(folder)
     assert found.rules
-    names = [str(folder / name) for name in ("model.onnx", "fast.onnx", "cert.json")]
+    assert found.bound is not None
+    assert found.bound.gap < 1e-6
+    names = ["zoo:bert@tiny", *(str(folder / name) for name in ("fast.onnx", "cert.json"))]
     assert command(["certify", *names]) == 0
-    assert "confirmed" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "confirmed" in text
+    assert "a gap of 0.00%, where the solver claims 0.00%" in text
+
+
+def test_a_bound_that_is_not_shown_is_refused(folder: Path) -> None:
+    certificate = json.loads((folder / "cert.json").read_text())
+    cost = certificate["bound"]["cost"]
+    for place, value in (
+        (("cost",), 0.9 * cost),
+        (("proof", "options", 0, 1), -1.0),
+        (("proof", "chosen", 0), certificate["bound"]["proof"]["chosen"][1]),
+    ):
+        changed = Change("replaced", ("bound", *place), value).of(certificate)
+        (folder / "changed.json").write_text(json.dumps(changed))
+        with pytest.raises(CheckFailed, match="the certificate is refused"):
+            confirmed(folder, "changed.json")
+    (folder / "changed.json").write_text(json.dumps({**certificate, "bound": None}))
+    assert confirmed(folder, "changed.json").bound is None
 
 
 def test_other_models_are_refused(folder: Path) -> None:
@@ -134,7 +154,8 @@ def certificates(
     found = []
     for path in (*folders, folder):
         certificate = json.loads((path / "cert.json").read_text())
-        found.append((path, certificate, list(changes(certificate)), confirmed(path)))
+        steps = {key: part for key, part in certificate.items() if key != "bound"}
+        found.append((path, certificate, list(changes(steps)), confirmed(path)))
     return found
 
 
