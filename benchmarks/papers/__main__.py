@@ -1,47 +1,62 @@
 """What the papers report, what we find, and whether that agrees.
 
-    python -m benchmarks.papers [TABLE …] [--cpu SECONDS] [--json FILE]
+    python -m benchmarks.papers [TABLE …] [--cpu SECONDS …] [--save FOLDER] [--workers N]
+        [--cluster ADDRESS] [--results FOLDER] [--json FILE]
 
 A table is a file beside this one: metaflow, ocggs, energy, autograph, collage. Each of its figures
-is one of three. A *change* is a number before and after a method: reproduced if ours goes the same
-way, and at least half and at most twice as far. An *order* is a number of several methods, or of
-one method under several parameters (`variants`) or other settings (`sides`): reproduced if ours
-stand in the same order, where half a percent is a tie; what never rises in the paper is, if ours
-never rise from one to the next. Whatever needs what is not here, or compares with systems that are
-not here, is *not comparable*, with the reason. Costs are predicted by the profile of the paper's
-device, never measured on it, or measured on this processor; times of searches are CPU seconds of
-this machine. What is *measured* ran in one race, in turns: on streams of this processor, beside the
+is a *change*, a number before and after a method, or an *order*, a number of several methods, or of
+one method under several parameters (`variants`) or other settings (`sides`). It is *reproduced* if
+ours goes the paper's way, where the reason says if it goes less than half or more than twice as
+far; *opposite* if it goes the other way; *no difference* if half a percent is all that ours differ
+where the paper's do. Whatever needs what is not here, or compares with systems that are not here,
+is *not comparable*, with the reason. Costs are predicted by the profile of the paper's device,
+never measured on it, or measured on this processor; times of searches are CPU seconds of this
+machine. What is *measured* ran in one race, in turns: on streams of this processor, beside the
 model in one session of as many threads. What differs by less than the race can tell is a tie there,
-and a race in which what runs twice differs from itself by more than 10 % is not comparable. `--cpu`
-replaces the budgets of the files.
+and a race in which what runs twice differs from itself by more than 10 % is not comparable.
+
+`--cpu` replaces the budgets of the files; of several the largest counts, and the table says from
+which one on the verdict is the same. With `--save` each figure under each budget is a file, and a
+command that was ended goes on where it was. `--results` writes the tables for `benchmarks.tables`.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
-import math
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
 from functools import cache
-from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
-from eqsat_opt import api
+from benchmarks.papers.verdicts import (
+    NOT_COMPARABLE,
+    TIE,
+    VERDICTS,
+    Figure,
+    Judgement,
+    change,
+    falling,
+    order,
+    settled,
+)
+from eqsat_opt import __version__, api
+from eqsat_opt.cli.automation.executors import open_executor, require_workers
+from eqsat_opt.common.codecs import read_document, write_document
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.lab.comparison import CompareSettings, Comparison, MethodResult, parse_budget
+from eqsat_opt.lab.experiments.gathering import gathered_parts
+from eqsat_opt.lab.experiments.worker import end_running
 from eqsat_opt.pipeline.options import Options
 
-__all__ = ["Figure", "change", "order", "tables"]
+__all__ = ["figure_of", "tables"]
 
 FOLDER = Path(__file__).parent
-
-REPRODUCED, NOT_REPRODUCED, NOT_COMPARABLE = "reproduced", "not reproduced", "not comparable"
-
-_TIE = 0.005
-"""Relative difference of numbers that are taken for equal."""
 
 _BUDGETS = frozenset({"graphs", "substitutions", "cpu"})
 """What ends a search that might have gone on."""
@@ -59,86 +74,9 @@ _USES = "uses of "
 """How a metric begins that counts the uses of a rule."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One published number, or several, and ours.
-
-    Attributes:
-        where: table or figure of the paper.
-        what: is told, of which model.
-        paper: its figure.
-        ours: the same; empty where there is none.
-        verdict: ``reproduced``, ``not reproduced`` or ``not comparable``.
-        why: of the last two.
-    """
-
-    where: str
-    what: str
-    paper: str
-    ours: str
-    verdict: str
-    why: str = ""
-
-
 def tables() -> tuple[str, ...]:
     """Names of the tables."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
-
-
-# ** verdicts **
-
-
-def change(paper: tuple[float, float], ours: tuple[float, float]) -> str:
-    """Why ours is no such change as the paper's; empty if it is at least half and at most twice.
-
-    Changes are compared as logarithms of ratios.
-    """
-    theirs, own = _ratio(*paper), _ratio(*ours)
-    if not 0 < own < math.inf:
-        return "ours has no ratio"
-    if _sign(theirs, 1.0) == _sign(own, 1.0) == 0:
-        return ""
-    if _sign(theirs, 1.0) == _sign(own, 1.0) and 0.5 <= math.log(own) / math.log(theirs) <= 2:
-        return ""
-    return f"ours {_way(own)}, the paper's {_way(theirs)}"
-
-
-def order(paper: Mapping[str, float], ours: Mapping[str, float], tie: float = _TIE) -> str:
-    """Why ours are in another order than the paper's; empty if they are not.
-
-    Args:
-        paper: its figures.
-        ours: the same.
-        tie: relative difference of ours that are taken for equal.
-    """
-    for one, other in combinations(paper, 2):
-        theirs, own = _sign(paper[one], paper[other]), _sign(ours[one], ours[other], tie)
-        if theirs != own:
-            words = {-1: "below", 0: "equal to", 1: "above"}
-            return f"{one} is {words[own]} {other} here, and {words[theirs]} it in the paper"
-    return ""
-
-
-def falling(ours: Mapping[str, float]) -> str:
-    """Why ours rise somewhere; empty if each is at most the one before."""
-    for one, other in pairwise(ours):
-        if _sign(ours[one], ours[other]) < 0:
-            return f"{other} is above {one}"
-    return ""
-
-
-def _ratio(before: float, after: float) -> float:
-    return after / before if before else math.nan
-
-
-def _sign(one: float, other: float, tie: float = _TIE) -> int:
-    if one == other or math.isclose(one, other, rel_tol=tie):
-        return 0
-    return 1 if one > other else -1
-
-
-def _way(ratio: float) -> str:
-    return {-1: "falls to", 0: "stays at", 1: "rises to"}[_sign(ratio, 1.0)] + f" {ratio:.3f}"
 
 
 # ** our side **
@@ -169,6 +107,9 @@ def _number(found: Comparison, result: MethodResult | None, name: str) -> float:
     one: Any = found.original if result is None else result
     if name.startswith(_USES):
         return float(one.rules.get(name.removeprefix(_USES), 0))
+    above, slash, below = name.partition("/")
+    if slash:
+        return float(one.metrics[above] / one.metrics[below])
     if name in one.metrics:
         return float(one.metrics[name])
     return float(getattr(one, name))
@@ -191,7 +132,7 @@ def _measured_us(found: Comparison, method: str | None) -> float:
 
 def _tie(found: Comparison, metric: str) -> float:
     """The relative difference of our figures that tells nothing."""
-    return found.race.threshold if metric == _MEASURED and found.race is not None else _TIE
+    return found.race.threshold if metric == _MEASURED and found.race is not None else TIE
 
 
 def _result(found: Comparison, method: str) -> MethodResult:
@@ -201,11 +142,26 @@ def _result(found: Comparison, method: str) -> MethodResult:
     return runs.median
 
 
+def _spread(found: Comparison, method: str) -> str:
+    """The range of costs of a method over its seeds; empty for one seed."""
+    results = next(one.results for one in found.runs if one.method == method)
+    if len(results) < 2:
+        return ""
+    costs = [one.cost for one in results]
+    return f"{method} {_text(min(costs))} to {_text(max(costs))}"
+
+
+def _cut(judged: Judgement, cut: Sequence[str]) -> Judgement:
+    """Add the methods that the budget ended to a reason."""
+    verdict, why = judged
+    return verdict, f"{why}; {', '.join(cut)} ended by the budget" if why and cut else why
+
+
 def _varied(
     given: Mapping[str, Any], settings: Mapping[str, Any]
-) -> tuple[Mapping[str, float], str]:
-    """One comparison for each side, and why they are not as in the paper."""
-    paper, own, cut = given["paper"], {}, []
+) -> tuple[Mapping[str, float], Judgement, str]:
+    """One comparison for each side, its numbers, the verdict, and the spread over seeds."""
+    paper, own, cut, spread = given["paper"], {}, [], []
     sides = given.get("sides") or {
         name: {"methods": [given["method"]], "set": {given["method"]: parameters}}
         for name, parameters in given["variants"].items()
@@ -216,13 +172,15 @@ def _varied(
         result = _result(found, one["methods"][0])
         own[name] = _number(found, result, given["metric"])
         cut += [name] if result.stopped_by in _BUDGETS else []
+        if ranged := _spread(found, one["methods"][0]):
+            spread.append(f"{name}: {ranged}")
     if isinstance(paper, str):
-        why = falling(own)
+        judged = falling(own)
     elif isinstance(paper, dict):
-        why = order(paper, own)
+        judged = order(paper, own)
     else:
-        why = change((paper[0], paper[1]), (own["before"], own["after"]))
-    return own, f"{why}; {', '.join(cut)} ended by a limit of the budget" if why and cut else why
+        judged = change((paper[0], paper[1]), (own["before"], own["after"]))
+    return own, _cut(judged, cut), "; ".join(spread)
 
 
 def _text(number: float) -> str:
@@ -243,85 +201,192 @@ def figure_of(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float 
     settings["metric"] = _MEASURED if given["metric"] == _MEASURED else ""
     if cpu_s is not None:
         settings["budget"] = f"graphs=0,cpu={cpu_s:g}"
+    blank = Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, cpu_s=cpu_s or 0.0)
+    spread = ""
     try:
         if "variants" in given or "sides" in given:
-            own, why = _varied(given, settings)
+            own, judged, spread = _varied(given, settings)
             if isinstance(paper, list):
                 own = {"": own["before"], " ": own["after"]}
-            ours = told.join(f"{name} {_text(x)}".strip() for name, x in own.items())
-            ours = f"{ours} {given.get('our_unit', unit)}".strip()
-            verdict = NOT_REPRODUCED if why else REPRODUCED
-            return Figure(where, what, their, ours, verdict=verdict, why=why)
-        found = comparison_of(given["model"], json.dumps(settings, sort_keys=True))
-        if isinstance(paper, dict):
-            results = {name: _result(found, name) for name in paper}
-            for name in given.get("must_end", ()):
-                if results[name].stopped_by != "exhausted":
-                    why = f"{name} ended by its limit ({results[name].stopped_by})"
-                    return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
-            if given["metric"] == "cpu_s" and not any(one.tried for one in results.values()):
-                why = "no rule applies here, so neither searches"
-                return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
-            own = {name: _number(found, one, given["metric"]) for name, one in results.items()}
-            why = order(paper, own, _tie(found, given["metric"]))
-            cut = [name for name, one in results.items() if one.stopped_by in _BUDGETS]
-            if why and cut:
-                why += f"; {', '.join(cut)} ended by a limit of the budget"
         else:
-            result = _result(found, given["method"])
-            pair = _number(found, None, given["metric"]), _number(found, result, given["metric"])
-            own = {"": pair[0], " ": pair[1]}
-            why = change((paper[0], paper[1]), pair)
-            if why and result.stopped_by in _BUDGETS:
-                why += f"; {result.method} ended by a limit of the budget"
+            found = comparison_of(given["model"], json.dumps(settings, sort_keys=True))
+            names = list(paper) if isinstance(paper, dict) else [given["method"]]
+            results = {name: _result(found, name) for name in names}
+            if why := _incomparable(given, results):
+                return replace(blank, why=why)
+            if isinstance(paper, dict):
+                own = {name: _number(found, one, given["metric"]) for name, one in results.items()}
+                judged = order(paper, own, _tie(found, given["metric"]))
+            else:
+                (result,) = results.values()
+                numbers = [_number(found, one, given["metric"]) for one in (None, result)]
+                own = {"": numbers[0], " ": numbers[1]}
+                judged = change((paper[0], paper[1]), (numbers[0], numbers[1]))
+            judged = _cut(judged, [n for n, one in results.items() if one.stopped_by in _BUDGETS])
+            spread = "; ".join(filter(None, (_spread(found, name) for name in names)))
+            if given["metric"] == _MEASURED:
+                own["one session"] = _measured_us(found, None)
     except EqsatError as error:
-        return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=str(error))
-    if given["metric"] == _MEASURED:
-        own["one session"] = _measured_us(found, None)
+        return replace(blank, why=str(error))
     ours = told.join(f"{name} {_text(x)}".strip() for name, x in own.items())
     ours = f"{ours} {given.get('our_unit', unit)}".strip()
-    return Figure(where, what, their, ours, verdict=NOT_REPRODUCED if why else REPRODUCED, why=why)
+    return replace(blank, ours=ours, verdict=judged[0], why=judged[1], spread=spread)
 
 
-def figures(table: str, cpu_s: float | None = None) -> Iterator[Figure]:
-    """All figures of a table, one after the other."""
-    given = tomllib.loads((FOLDER / f"{table}.toml").read_text(encoding="utf-8"))
-    for one in given["figure"]:
-        yield figure_of(one, given.get("compare", {}), cpu_s)
+def _incomparable(given: Mapping[str, Any], results: Mapping[str, MethodResult]) -> str:
+    """Why the results of searches tell nothing; empty if they do."""
+    for name in given.get("must_end", ()):
+        if results[name].stopped_by != "exhausted":
+            return f"{name} ended by its limit ({results[name].stopped_by})"
+    if given["metric"] == "cpu_s" and not any(one.tried for one in results.values()):
+        return "no rule applies here, so neither searches"
+    return ""
 
 
-def _print(table: str, cpu_s: float | None) -> Sequence[Figure]:
-    given = tomllib.loads((FOLDER / f"{table}.toml").read_text(encoding="utf-8"))
-    print(f"## {given['title']}\n\n{given['source']}\n")
-    print("| where | what | paper | ours | verdict |\n|---|---|---|---|---|")
-    found = []
-    for one in figures(table, cpu_s):
-        verdict = f"{one.verdict} ({one.why})" if one.why else one.verdict
-        print(f"| {one.where} | {one.what} | {one.paper} | {one.ours} | {verdict} |", flush=True)
-        found.append(one)
-    counts = {name: sum(one.verdict == name for one in found) for name in _VERDICTS}
-    print("\n" + ", ".join(f"{count} {name}" for name, count in counts.items()) + "\n")
+# ** figures as cells **
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """One figure of a table under one budget.
+
+    Attributes:
+        table: name of the table.
+        number: place of the figure in it.
+        given: the figure, as JSON.
+        common: settings of the whole table, as JSON.
+        cpu_s: budget of each search; ``None`` for that of the table.
+    """
+
+    table: str
+    number: int
+    given: str
+    common: str
+    cpu_s: float | None
+
+    @property
+    def file(self) -> str:
+        """Name of the file of its result: another one where anything that it depends on changed."""
+        digest = hashlib.sha256(repr((self, __version__)).encode()).hexdigest()[:10]
+        return f"{self.table}-{self.number:02}-{digest}.json"
+
+
+def told(cell: PaperCell) -> dict[str, Any]:
+    """Compute a cell; any worker may call this."""
+    return asdict(figure_of(json.loads(cell.given), json.loads(cell.common), cell.cpu_s))
+
+
+def cells_of(table: str, budgets: Sequence[float | None]) -> Iterator[PaperCell]:
+    """All cells of a table, budget by budget."""
+    given = _table(table)
+    common = json.dumps(given.get("compare", {}), sort_keys=True)
+    for cpu_s in budgets:
+        for number, one in enumerate(given["figure"]):
+            text = json.dumps(one)  # the order of sides is theirs
+            is_told = isinstance(one["paper"], str) and "sides" not in one
+            if not is_told or cpu_s == budgets[-1]:
+                yield PaperCell(table, number, text, common, cpu_s)
+
+
+def computed(
+    cells: Sequence[PaperCell], folder: Path | None, executor: Executor
+) -> dict[PaperCell, Figure]:
+    """Return the figures of cells, of which those in a folder are read and the others computed.
+
+    Raises:
+        SystemExit: some cells did not come back; those that did are stored.
+    """
+    found = {}
+    for cell in cells:
+        if folder is not None and (folder / cell.file).exists():
+            found[cell] = Figure(**read_document(str(folder / cell.file)))
+
+    def take(cell: PaperCell, value: dict[str, Any]) -> None:
+        if folder is not None:
+            write_document(str(folder / cell.file), value)
+        found[cell] = Figure(**value)
+        print(f"{len(found)} of {len(cells)}: {value['what']}", file=sys.stderr, flush=True)
+
+    missing = [cell for cell in cells if cell not in found]
+    lost = gathered_parts(missing, lambda cell: executor.submit(told, cell), take, end_running)
+    if lost:
+        raise SystemExit(f"{len(lost)} figures did not come back ({lost[0][1]}); run again")
     return found
 
 
-_VERDICTS = (REPRODUCED, NOT_REPRODUCED, NOT_COMPARABLE)
+def _table(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+_COLUMNS = ("where", "what", "paper", "ours", "verdict", "seconds")
+
+
+def rows_of(figures: Sequence[Figure]) -> Iterator[tuple[str, ...]]:
+    """The cells of the rows of a table."""
+    for one in figures:
+        whys = filter(None, (one.why, one.spread and f"seeds: {one.spread}"))
+        why = "; ".join(whys)
+        verdict = f"{one.verdict} ({why})" if why else one.verdict
+        seconds = f"{one.cpu_s:g}" if one.cpu_s and one.ours else ""
+        if seconds and one.since_s < one.cpu_s:
+            seconds += f", from {one.since_s:g}"
+        yield one.where, one.what, one.paper, one.ours, verdict, seconds
+
+
+def counts_of(figures: Sequence[Figure]) -> str:
+    """How many figures have each verdict, in words."""
+    counts = {name: sum(one.verdict == name for one in figures) for name in VERDICTS}
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
 def main() -> None:
     """The command line of this package."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(tables()))
-    parser.add_argument("--cpu", type=float, default=None, help="seconds of each search")
+    parser.add_argument("--cpu", type=float, nargs="+", default=[None], help="budgets in seconds")
+    parser.add_argument("--save", type=Path, default=None, help="folder of the figures")
+    parser.add_argument("--workers", type=int, default=1, help="figures side by side")
+    parser.add_argument("--cluster", default="", help="a dask scheduler")
+    parser.add_argument("--results", type=Path, default=None, help="folder of tables")
     parser.add_argument("--json", default=None, help="write all figures to a file")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.tables if name not in tables()]:
         raise SystemExit(f"there is no table {unknown[0]!r}; choose from {', '.join(tables())}")
-    found = {
-        name: [asdict(one) for one in _print(name, arguments.cpu)]
-        for name in arguments.tables or tables()
-    }
+    names = arguments.tables or tables()
+    budgets = sorted(arguments.cpu) if arguments.cpu != [None] else arguments.cpu
+    if arguments.save is not None:
+        arguments.save.mkdir(parents=True, exist_ok=True)
+    cells = [cell for name in names for cell in cells_of(name, budgets)]
+    require_workers(arguments.workers, arguments.cluster)
+    with open_executor(arguments.workers, arguments.cluster) as executor:
+        known = computed(cells, arguments.save, executor)
+    found: dict[str, list[Figure]] = {}
+    for name in names:
+        own = [cell for cell in cells if cell.table == name]
+        numbers = sorted({cell.number for cell in own})
+        found[name] = [
+            settled([known[cell] for cell in own if cell.number == number]) for number in numbers
+        ]
+        given = _table(name)
+        print(f"## {given['title']}\n\n{given['source']}\n")
+        print(f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}")
+        rows = list(rows_of(found[name]))
+        print("\n".join(f"| {' | '.join(row)} |" for row in rows))
+        print(f"\n{counts_of(found[name])}\n")
+        if arguments.results is not None:
+            command = f"python -m benchmarks.papers {name}"
+            if arguments.cpu != [None]:
+                command += f" --cpu {' '.join(f'{one:g}' for one in budgets)}"
+            table = {
+                "command": command,
+                "machine": "two cores of a shared virtual machine, AMD EPYC",
+                "columns": [*_COLUMNS[:-1], f">{_COLUMNS[-1]}"],
+                "rows": [list(row) for row in rows],
+            }
+            write_document(str(arguments.results / f"papers_{name}.json"), table)
     if arguments.json is not None:
-        Path(arguments.json).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        value = {name: [asdict(one) for one in figures] for name, figures in found.items()}
+        Path(arguments.json).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.papers import __main__ as papers
+from benchmarks.papers import verdicts
 from eqsat_opt import api
 from eqsat_opt.errors import OptionError
 from eqsat_opt.lab import zoo
@@ -19,37 +20,55 @@ from eqsat_opt.lab.comparison import CompareSettings, parse_budget
 
 
 @pytest.mark.parametrize(
-    ("paper", "ours", "said"),
+    ("paper", "ours", "verdict", "said"),
     [
-        ((10.0, 8.0), (100.0, 82.0), ""),
-        ((10.0, 8.0), (100.0, 65.0), ""),
-        ((10.0, 8.0), (100.0, 60.0), "ours falls to 0.600, the paper's falls to 0.800"),
-        ((10.0, 8.0), (100.0, 95.0), "ours falls to 0.950, the paper's falls to 0.800"),
-        ((10.0, 8.0), (100.0, 100.2), "ours stays at 1.002, the paper's falls to 0.800"),
-        ((10.0, 8.0), (100.0, 110.0), "ours rises to 1.100"),
-        ((8.0, 10.0), (80.0, 98.0), ""),
-        ((10.0, 10.0), (80.0, 80.1), ""),
-        ((10.0, 8.0), (0.0, 0.0), "no ratio"),
-        ((10.0, 8.0), (float("inf"), 1.0), "no ratio"),
+        ((10.0, 8.0), (100.0, 82.0), "reproduced", ""),
+        ((10.0, 8.0), (100.0, 65.0), "reproduced", ""),
+        ((10.0, 8.0), (100.0, 60.0), "reproduced", "more than twice as far: ours falls to 0.600"),
+        ((10.0, 8.0), (100.0, 95.0), "reproduced", "less than half as far: ours falls to 0.950"),
+        ((10.0, 8.0), (100.0, 100.2), "no difference", "stays at 1.002, the paper's falls to 0.8"),
+        ((10.0, 8.0), (100.0, 110.0), "opposite", "ours rises to 1.100"),
+        ((8.0, 10.0), (80.0, 98.0), "reproduced", ""),
+        ((10.0, 10.0), (80.0, 80.1), "reproduced", ""),
+        ((10.0, 10.0), (80.0, 90.0), "opposite", "ours rises to 1.125, the paper's stays at 1.000"),
+        ((10.0, 8.0), (0.0, 0.0), "not comparable", "no ratio"),
+        ((10.0, 8.0), (float("inf"), 1.0), "not comparable", "no ratio"),
     ],
 )
-def test_a_change(paper: tuple[float, float], ours: tuple[float, float], said: str) -> None:
-    found = papers.change(paper, ours)
-    assert (said in found) if said else not found
+def test_a_change(
+    paper: tuple[float, float], ours: tuple[float, float], verdict: str, said: str
+) -> None:
+    found, why = verdicts.change(paper, ours)
+    assert found == verdict
+    assert (said in why) if said else not why
 
 
 @pytest.mark.parametrize(
-    ("ours", "said"),
+    ("ours", "verdict", "said"),
     [
-        ((3.0, 2.0, 2.0), ""),
-        ((3.0, 2.0, 2.005), ""),
-        ((3.0, 2.0, 2.1), "b is below c here, and equal to it in the paper"),
-        ((2.0, 2.0, 2.0), "a is equal to b here, and above it in the paper"),
+        ((3.0, 2.0, 2.0), "reproduced", ""),
+        ((3.0, 2.0, 2.005), "reproduced", ""),
+        ((3.0, 2.0, 2.1), "opposite", "b is below c here, and equal to it in the paper"),
+        ((2.0, 2.0, 2.0), "no difference", "a is equal to b here, and above it in the paper"),
+        ((2.0, 2.0, 3.0), "opposite", "a is below c here, and above it in the paper"),
     ],
 )
-def test_an_order(ours: tuple[float, ...], said: str) -> None:
+def test_an_order(ours: tuple[float, ...], verdict: str, said: str) -> None:
     paper = {"a": 9.5, "b": 8.8, "c": 8.8}
-    assert papers.order(paper, dict(zip(paper, ours, strict=True))) == said
+    assert verdicts.order(paper, dict(zip(paper, ours, strict=True))) == (verdict, said)
+
+
+def test_the_budget_from_which_a_verdict_holds() -> None:
+    def figure(verdict: str, cpu_s: float, why: str = "") -> verdicts.Figure:
+        return verdicts.Figure("", "", "", "1", verdict=verdict, cpu_s=cpu_s, why=why)
+
+    same = verdicts.settled([figure("opposite", 1), figure("opposite", 4, "x")])
+    assert (same.cpu_s, same.since_s, same.why) == (4, 1, "x")
+    other = verdicts.settled(
+        [figure("opposite", 1), figure("reproduced", 2), figure("reproduced", 4)]
+    )
+    assert (other.cpu_s, other.since_s, other.why) == (4, 2, "opposite with 1 s")
+    assert [row[-1] for row in papers.rows_of([same, other])] == ["4, from 1", "4, from 2"]
 
 
 def figures() -> list[tuple[str, dict[str, Any]]]:
@@ -73,16 +92,16 @@ def require_sides(one: dict[str, Any]) -> None:
         (method,) = given["methods"]
         assert given.get("set", {}).keys() <= {method}
         names = ("device", "level", "objective", "measure")
-        CompareSettings(
-            (method,),
-            given.get("set", {}),
-            **{name: given[name] for name in names if name in given},
-        )
+        settings = {name: given[name] for name in names if name in given}
+        if "energy_model" in given:
+            settings["energy_model"] = str(papers.FOLDER / given["energy_model"])
+        CompareSettings((method,), given.get("set", {}), **settings)
 
 
 def test_what_never_rises() -> None:
-    assert not papers.falling({"a": 3.0, "b": 2.0, "c": 2.001})
-    assert papers.falling({"a": 3.0, "b": 2.0, "c": 2.1}) == "c is above b"
+    assert verdicts.falling({"a": 3.0, "b": 2.0, "c": 2.001}) == ("reproduced", "")
+    assert verdicts.falling({"a": 3.0, "b": 2.0, "c": 2.1}) == ("opposite", "c is above b")
+    assert verdicts.falling({"a": 3.0, "b": 3.0})[0] == "no difference"
 
 
 def test_every_figure_can_be_told() -> None:
@@ -135,6 +154,12 @@ def test_a_table_from_the_command_line(
     assert "## Some paper" in capsys.readouterr().out
     (found,) = json.loads(output.read_text(encoding="utf-8"))["some"]
     assert (found["verdict"], found["why"]) == ("not comparable", "no such device")
+    cells = tmp_path / "cells"
+    for _ in range(2):  # the second time it is read
+        monkeypatch.setattr(sys, "argv", ["papers", "--cpu", "1", "2", "--save", str(cells)])
+        papers.main()
+        monkeypatch.setattr(papers, "figure_of", None)
+    assert len(list(cells.iterdir())) == 1  # what is not run has no budget
     monkeypatch.setattr(sys, "argv", ["papers", "tables"])
     with pytest.raises(SystemExit, match="there is no table 'tables'; choose from some"):
         papers.main()
@@ -170,14 +195,14 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     found = papers.figure_of(change, common, None)
     assert (found.ours, found.verdict, found.why) == ("2 → 1", "reproduced", "")
     found = papers.figure_of({**change, "paper": [4, 4]}, common, None)
-    assert found.verdict == "not reproduced"
+    assert found.verdict == "opposite"
     variants = {"before": {"alpha": 1.0}, "after": {"alpha": 1.1}}
     found = papers.figure_of({**change, "variants": variants, "paper": [2, 2]}, common, None)
     assert (found.ours, found.verdict) == ("1 → 1", "reproduced")
     found = papers.figure_of(
         {**change, "variants": variants, "paper": {"before": 2, "after": 1}}, common, None
     )
-    assert (found.ours, found.verdict) == ("before 1, after 1", "not reproduced")
+    assert (found.ours, found.verdict) == ("before 1, after 1", "no difference")
     assert "before is equal to after here" in found.why
     order: dict[str, Any] = {
         **given,
@@ -202,7 +227,7 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     ("times", "said", "verdict", "why"),
     [
         ((100.0, 110.0), {}, "reproduced", ""),
-        ((100.0, 102.0), {}, "not reproduced", "fast is equal to slow here"),
+        ((100.0, 102.0), {}, "no difference", "fast is equal to slow here"),
         ((100.0, 110.0), {"refusal": "too busy"}, "not comparable", "too busy"),
         ((100.0, 110.0), {"note": "left early"}, "not comparable", "slow left early"),
         ((100.0, 110.0), {"race": None}, "not comparable", "no race was held"),
@@ -225,7 +250,10 @@ def test_a_measured_figure(
     entries["slow"].note = said.get("note", "")
     race = SimpleNamespace(original="original", threshold=0.03, entries=entries)
     results = [SimpleNamespace(method=name, stopped_by="exhausted", tried=1) for name in paper]
-    runs = [SimpleNamespace(method=one.method, median=one, failures=()) for one in results]
+    runs = [
+        SimpleNamespace(method=one.method, median=one, results=(one,), failures=())
+        for one in results
+    ]
     asked = []
 
     def compared(model: str, given: str) -> Any:
