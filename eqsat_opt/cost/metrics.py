@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from eqsat_opt.errors import OptionError
 
 if TYPE_CHECKING:  # the command line imports this for the names, so nothing heavy may load
     import onnx_ir
 
-    from eqsat_opt.extract import AnyObjective
+    from eqsat_opt.extract.objective import Limited
     from eqsat_opt.ir.graph.kernel import Kernel
     from eqsat_opt.ir.values.dims import Dim
     from eqsat_opt.ir.values.types import TensorType
+
+AimT = TypeVar("AimT", bound="Limited")
 
 __all__ = [
     "ENERGY",
@@ -161,7 +163,7 @@ _UNPRICED = {
 }
 
 
-def require_priced(objective: AnyObjective, given: Sequence[str]) -> None:
+def require_priced(objective: Limited, given: Sequence[str]) -> None:
     """Raise an error if an objective or a limit uses a metric that no quote gives.
 
     Raises:
@@ -174,7 +176,7 @@ def require_priced(objective: AnyObjective, given: Sequence[str]) -> None:
             raise OptionError(f"{alias!r} has no prices: {_UNPRICED[name]}")
 
 
-def peaks_capped(objective: AnyObjective) -> AnyObjective:
+def peaks_capped(objective: AimT) -> AimT:
     """Return the objective with each limit on a peak turned into a cap on every single kernel.
 
     Raises:

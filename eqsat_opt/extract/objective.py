@@ -12,7 +12,15 @@ import numpy.typing as npt
 
 from eqsat_opt.errors import ExtractionError
 
-__all__ = ["CRITICAL_PATH", "AnyObjective", "Objective", "Product", "Ratio", "without_limits"]
+__all__ = [
+    "CRITICAL_PATH",
+    "AnyObjective",
+    "Limited",
+    "Objective",
+    "Product",
+    "Ratio",
+    "without_limits",
+]
 
 _ROUNDING = 1e-9
 """Relative error up to which sums in another order may differ."""
@@ -22,7 +30,7 @@ CRITICAL_PATH = "critical_path"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Limited:
+class Limited:
     """Limits of an objective, whatever is minimised.
 
     Attributes:
@@ -131,7 +139,7 @@ class _Limited:
 
 
 @dataclass(frozen=True)
-class Objective(_Limited):
+class Objective(Limited):
     """An objective to minimise Σ weight·metric over chosen implementations, each class paid once.
 
     Attributes:
@@ -179,7 +187,7 @@ class Objective(_Limited):
 
 
 @dataclass(frozen=True)
-class Product(_Limited):
+class Product(Limited):
     """An objective to minimise a product of metric totals to positive powers, as E^w·T^(1−w).
 
     Attributes:
@@ -209,7 +217,7 @@ class Product(_Limited):
 
 
 @dataclass(frozen=True)
-class Ratio(_Limited):
+class Ratio(Limited):
     """An objective to minimise the quotient of two weighted sums, as the mean power E/T.
 
     Attributes:

@@ -21,6 +21,7 @@ from eqsat_opt.lab.comparison.operators import operator_graph
 from eqsat_opt.lab.comparison.results import Moment
 from eqsat_opt.lab.search import Budget as SearchBudget
 from eqsat_opt.lab.search import Frame, Level, MetaFlow, PriceCache, PricedGraph, Quoted
+from eqsat_opt.lab.search.pricing.own_cost import OwnCost
 from eqsat_opt.lab.search.pricing.pricing import ImplementationRow, Preferred
 from eqsat_opt.lab.search.pricing.streaming import StreamDevice, Streams
 from eqsat_opt.rules import Rule
@@ -271,6 +272,7 @@ def saturated(
 
     start = best_framed = framed(operator_graph(saturation.lowered), prices)
     goal = prices.valuation.objective
+    assert not isinstance(goal, OwnCost)  # the settings ensure it
     guides = (*_guides(goal), *_bounds(goal)) if level == "streams" else (goal,)
     best = start.outcome(start.start)
     answers: list[Extraction] = []

@@ -10,7 +10,7 @@ from typing import Any
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import ENERGY, TIME, metric_name, peaks_capped, require_priced
 from eqsat_opt.errors import OptionError, or_nearest
-from eqsat_opt.extract import AnyObjective, Objective, parse_objective
+from eqsat_opt.extract import Objective, parse_objective
 from eqsat_opt.lab.comparison.engines import ENGINES, EGraphMethod, EqSat
 from eqsat_opt.lab.comparison.installed import ALL, chosen_backends
 from eqsat_opt.lab.search import (
@@ -21,6 +21,12 @@ from eqsat_opt.lab.search import (
     make_search,
     search_names,
     with_parameters,
+)
+from eqsat_opt.lab.search.pricing.own_cost import (
+    OwnCost,
+    SearchObjective,
+    is_own_cost,
+    load_own_cost,
 )
 from eqsat_opt.runtime.devices.energy import load_energy_model
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile, profile_names
@@ -67,7 +73,8 @@ class CompareSettings:
         device: name or file of the profile that prices; empty, or `LOCAL`, for this machine's
             processor.
         energy_model: file with a model of energy, in place of the one in the profile.
-        objective: the objective, as `optimize` reads it.
+        objective: the objective, as `optimize` reads it, or a function that gets totals and returns
+            the cost, as ``FILE.py:NAME(METRICS)``.
         level: ``operators``, each a kernel of its own; ``kernels``, which may be fused; or
             ``streams``, on which kernels run side by side.
         limits: limits on totals, on the longest chain, or on the values of one kernel.
@@ -131,6 +138,11 @@ class CompareSettings:
         require_priced(self.goal, self._priced)
         if self.level not in LEVELS:
             raise OptionError(f"unknown level {self.level!r}; {or_nearest(self.level, LEVELS)}")
+        if isinstance(self.goal, OwnCost) and self.engines:
+            raise OptionError(
+                f"{', '.join(self.engines)} extracts sums, products and ratios of totals, no "
+                "function; leave it out with --methods, metaflow for instance"
+            )
         if self.level == "streams" and not isinstance(self.goal, Objective):
             raise OptionError(
                 "on several streams times do not add up; give a sum, or level kernels or operators"
@@ -167,8 +179,10 @@ class CompareSettings:
         return chosen_backends((ALL,) if is_all else self.backends)
 
     @cached_property
-    def goal(self) -> AnyObjective:
+    def goal(self) -> SearchObjective:
         """The objective, with limits on peaks as caps of every kernel."""
+        if is_own_cost(self.objective):
+            return peaks_capped(load_own_cost(self.objective, self.limits))
         return peaks_capped(parse_objective(self.objective, self.limits, metric=metric_name))
 
     @property

@@ -14,11 +14,12 @@ from functools import cached_property
 from typing import Literal
 
 from eqsat_opt.cost.metrics import METRICS, TIME
-from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective
+from eqsat_opt.extract.objective import CRITICAL_PATH
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.lab.search.pricing.board import Board, SimulatedBoard
 from eqsat_opt.lab.search.pricing.outcome import ChosenKernel, PricedGraph
+from eqsat_opt.lab.search.pricing.own_cost import SearchObjective
 from eqsat_opt.lab.search.pricing.pricing import MILLIONTHS, ImplementationRow, PriceCache
 from eqsat_opt.lab.search.pricing.streaming import StreamDevice, StreamedKernels, Streams
 from eqsat_opt.lab.search.pricing.tiling import Cover, Covering
@@ -67,7 +68,7 @@ class Frame:
     _covers: dict[bytes, tuple[Cover, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @property
-    def objective(self) -> AnyObjective:
+    def objective(self) -> SearchObjective:
         """The objective that is minimised."""
         return self.prices.valuation.objective
 
@@ -104,7 +105,7 @@ class Frame:
         """The streams of the device."""
         return Streams.of(self.profile)
 
-    def guided(self, objective: AnyObjective, *, joins: bool = True) -> Frame:
+    def guided(self, objective: SearchObjective, *, joins: bool = True) -> Frame:
         """Return the frame with another objective, all kernels on one stream."""
         level: Level = "operators" if self.level == "operators" else "kernels"
         prices = PriceCache.of(self.prices.pricer, objective, self.prices.sizes)

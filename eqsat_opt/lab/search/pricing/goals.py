@@ -9,8 +9,9 @@ from typing import Literal
 
 from eqsat_opt.cost.metrics import ENERGY, TIME
 from eqsat_opt.errors import OptionError
-from eqsat_opt.extract.objective import AnyObjective, Objective, Product, Ratio, without_limits
+from eqsat_opt.extract.objective import Objective, Product, Ratio, without_limits
 from eqsat_opt.lab.search.pricing.assignment import Point, best_on_hull, least_ratio
+from eqsat_opt.lab.search.pricing.own_cost import OwnCost, SearchObjective
 
 __all__ = ["Goal", "OwnGoal", "cover_goal", "given_goal", "own_goal"]
 
@@ -40,14 +41,19 @@ class Goal:
     sign: int = 1
 
 
-def given_goal(objective: AnyObjective) -> Goal:
+def given_goal(objective: SearchObjective) -> Goal:
     """Build the goal of a comparison's objective, in which a sum may have a limit on one total.
 
     Raises:
-        OptionError: it has other limits or reads the critical path, which the totals of two numbers
-            do not determine.
+        OptionError: it is a function, has other limits, or reads the critical path, which the
+            totals of two numbers do not determine.
     """
     limits = objective.totals_limited
+    if isinstance(objective, OwnCost):
+        raise OptionError(
+            "no assignment of algorithms is known for a cost of your own; give a sum, a product or "
+            "a ratio, or another search"
+        )
     if objective.needs_path or objective.caps or len(limits) > isinstance(objective, Objective):
         raise OptionError(
             "the energy search reads totals only; give an objective without critical_path and "
@@ -97,11 +103,13 @@ def given_goal(objective: AnyObjective) -> Goal:
     )
 
 
-def cover_goal(objective: AnyObjective) -> Goal | None:
+def cover_goal(objective: SearchObjective) -> Goal | None:
     """Return the goal by which kernels are chosen together; ``None`` where each is chosen alone.
 
     A cover is chosen without the limits that two totals do not determine; its value counts them.
     """
+    if isinstance(objective, OwnCost):
+        return None
     if not isinstance(objective, Objective):
         return given_goal(without_limits(objective))
     if objective.needs_path or len(objective.totals_limited) != 1:

@@ -17,12 +17,13 @@ from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, TIME
 from eqsat_opt.cost.operators import analytic_price, operator_kernel
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.errors import OptionError
-from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective, Objective, Product
+from eqsat_opt.extract.objective import CRITICAL_PATH, Objective, Product
 from eqsat_opt.ir.graph.graph import OPAQUE, Attrs
 from eqsat_opt.ir.graph.kernel import Kernel
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.types import TensorType, ValueType
+from eqsat_opt.lab.search.pricing.own_cost import SearchObjective
 from eqsat_opt.runtime.backends.analytic.backend import VIEW
 from eqsat_opt.runtime.backends.ort import NAME as ORT
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation, Offer
@@ -208,7 +209,7 @@ class Valuation:
         OptionError: the objective reads another metric.
     """
 
-    objective: AnyObjective
+    objective: SearchObjective
     metrics: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -322,7 +323,7 @@ class PriceCache:
     def of(
         cls,
         pricer: KernelPricer | None = None,
-        objective: AnyObjective | None = None,
+        objective: SearchObjective | None = None,
         sizes: Mapping[str, int] | None = None,
     ) -> PriceCache:
         """Build the prices of a device; by default the time on a CPU by its rooflines.
