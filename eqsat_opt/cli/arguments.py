@@ -66,14 +66,11 @@ Model = Annotated[
         metavar="MODEL", help="An ONNX file, or zoo:NAME or zoo:NAME@tiny.", show_default=False
     ),
 ]
-Objective = Annotated[
-    str,
-    typer.Option(
-        metavar="TEXT",
-        help=f"What to minimise: {', '.join(metric_names())}, time+1e-6*flops, "
-        "time+0.25*critical_path(time), time*bytes or bytes/flops.",
-    ),
-]
+OBJECTIVES = (
+    f"What to minimise: {', '.join(metric_names())}, time+1e-6*flops, "
+    "time+0.25*critical_path(time), time*bytes or bytes/flops"
+)
+Objective = Annotated[str, typer.Option(metavar="TEXT", help=f"{OBJECTIVES}.")]
 Limit = Annotated[
     list[str] | None,
     typer.Option(

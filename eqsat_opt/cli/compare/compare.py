@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -86,7 +87,14 @@ def compare_methods(
             "device can; or streams, on which these run side by side.",
         ),
     ] = "operators",
-    objective: a.Objective = "time",
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help=f"{a.OBJECTIVES}; for searches also a Python function of totals, "
+            "FILE.py:NAME(time, bytes).",
+        ),
+    ] = "time",
     limit: a.Limit = None,
     measure: Annotated[
         bool,
@@ -242,6 +250,8 @@ def compare_methods(
         backends=_names(placing),
         seeds=seeds,
     )
+    # The settings hold the objective, which may be a function that no other command reads.
+    options = replace(options, objective=Options.objective)
     with stage_progress(quiet) as progress:
         found = api.compare(model, options, settings, save=save, is_raced=run, progress=progress)
     if json is not None:
