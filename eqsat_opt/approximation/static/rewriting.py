@@ -90,6 +90,7 @@ class _Rewriting:
     ranges: Mapping[str, QuantisedRange]
     prefix: str
     held: dict[str, _Integers] = field(default_factory=dict)
+    drafts: int = 0
 
     def rewrite(self, unit: Unit, names: tuple[str, ...], name: str, way: Static) -> None:
         """Put the integer form of a unit in its place."""
@@ -97,7 +98,7 @@ class _Rewriting:
             self.held.get(one) or self._rounded(one, unit.nodes[0], index)
             for index, one in enumerate(names)
         ]
-        draft = ReplacementDraft(f"{self.prefix}{len(self.held)}_{unit.nodes[0].op_type}_")
+        draft = self._draft(f"{unit.nodes[0].op_type}_")
         constants = [value for value in unit.nodes[0].inputs[1:] if value is not None]
         if way.gives_floats:
             self._replace(unit, draft, _product_in_floats(unit, draft, read[0], way.bits))
@@ -123,7 +124,7 @@ class _Rewriting:
     def _rounded(self, name: str, node: onnx_ir.Node, index: int) -> _Integers:
         value = node.inputs[index]
         assert value is not None
-        draft = ReplacementDraft(f"{self.prefix}{len(self.held)}_")
+        draft = self._draft()
         bounds = _bounds(draft, self.ranges[name])
         (integers,) = draft.node("QuantizeLinear", [value, *bounds], ["integers"])
         (floats,) = draft.node("DequantizeLinear", [integers, *bounds], ["floats"])
@@ -131,6 +132,10 @@ class _Rewriting:
         insert_draft(self.graph, draft, after=value.producer())
         self.held[name] = _Integers(integers, floats, *bounds)
         return self.held[name]
+
+    def _draft(self, name: str = "") -> ReplacementDraft:
+        self.drafts += 1
+        return ReplacementDraft(f"{self.prefix}{self.drafts}_{name}")
 
     def _replace(self, unit: Unit, draft: ReplacementDraft, result: onnx_ir.Value) -> None:
         old = unit.result

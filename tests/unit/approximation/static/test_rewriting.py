@@ -9,6 +9,7 @@ import onnx_ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.approximation.static.ranges import QuantisedRange, range_of
 from eqsat_opt.approximation.static.rewriting import Static, with_static
@@ -113,6 +114,35 @@ def test_a_product_to_floats_reads_integers_and_adds_its_bias_in_floats() -> Non
     assert operators.count("MatMulInteger") == 1
     assert "DequantizeLinear" not in operators
     assert operators.count("Relu") == 3
+
+
+def test_products_to_floats_share_their_rows() -> None:
+    rng = np.random.default_rng(2)
+    weights = {name: rng.standard_normal((64, 24)).astype(np.float32) for name in ("v", "w")}
+    nodes = [helper.make_node("MatMul", ["x", name], [f"y{name}"]) for name in weights]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 64])
+    outputs = [
+        helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, [4, 24]) for node in nodes
+    ]
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "shared", [x], outputs, tensors)
+    opsets = [helper.make_opsetid("", 17)]
+    model = onnx_ir.serde.deserialize_model(
+        helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    )
+    fed = {"x": rng.standard_normal((4, 64)).astype(np.float32)}
+    found = range_of([fed["x"]])
+    assert found is not None
+    made = with_static(
+        model,
+        dict.fromkeys(("yv", "yw"), Static("static int7", 7, gives_floats=True)),
+        {"x": found},
+    )
+    assert _operators(made).count("QuantizeLinear") == 1
+    results = OrtSession(model_proto(made), OrtOptions(1)).run(fed)
+    for result, weight in zip(results, weights.values(), strict=True):
+        exact = fed["x"] @ weight
+        assert np.abs(result - exact).max() <= 0.05 * np.abs(exact).max()
 
 
 def test_no_choice_changes_nothing() -> None:
