@@ -46,7 +46,12 @@ class PathModel(ChoiceModel):
             scale = scale_of(loads.values(), math.fsum(loads.values()), _LIMIT_BITS)
             variables, numbers, constant = self.scaled_sum(loads, scale)
             limit_scaled = math.floor(limit * scale * (1 + ROUNDING)) - constant
-            self.model.add(cp_model.LinearExpr.weighted_sum(variables, numbers) <= limit_scaled)
+            # A limit far beyond all totals, or below them, is none of the solver's integers.
+            most = sum(number for number in numbers if number > 0)
+            least = sum(number for number in numbers if number < 0)
+            if limit_scaled < most:
+                total = cp_model.LinearExpr.weighted_sum(variables, numbers)
+                self.model.add(total <= max(limit_scaled, least - 1))
 
     def objective(self, cp_model: Any) -> None:
         """Add the total cost and critical path, with finish times if the path matters."""

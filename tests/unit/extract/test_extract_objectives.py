@@ -85,6 +85,19 @@ def test_a_limit_on_the_critical_path() -> None:
     assert extract(problem, other).status == "infeasible"
 
 
+@pytest.mark.parametrize(("limit", "cost"), [(1e30, 5.0), (1e-30, None)])
+def test_a_limit_far_beyond_all_totals(limit: float, cost: float | None) -> None:
+    builder = ProblemBuilder(("time", "energy"))
+    top, leaf = builder.add_class(), builder.add_class()
+    builder.add_node(top, (leaf,), [(1e-6, 2.0)])
+    builder.add_node(leaf, (), [(2.0, 3.0), (1.0, 9.0)])
+    problem = builder.build([top])
+    objective = Objective({"energy": 1.0}, limits={"time": limit})
+    instance = from_problem(problem, problem.impl_cost[:, 1], objective)
+    solved = solve_paths(instance, mode="single")
+    assert (solved.choice and instance.value(solved.choice)) == cost
+
+
 @pytest.mark.parametrize(("limit", "cost"), [(9.0, 1.0), (8.9, 10.0)])
 def test_the_solver_uses_all_the_time_that_a_limit_leaves(limit: float, cost: float) -> None:
     builder = ProblemBuilder(("time", "energy"))
