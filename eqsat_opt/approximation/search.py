@@ -33,23 +33,33 @@ __all__ = [
 ]
 
 _ROUNDS = 8
-"""Most candidates that are measured."""
+"""Most candidates that are measured for a quality."""
 
-_NEAR = 0.92
+_CANDIDATES = 16
+"""Most candidates that are measured for a bound."""
+
+_CHOICES = 40
+"""Most choices, of which some are those of before."""
+
+_CORRECTED = 2
+"""Candidates that correct the predictions. Later ones only move the share of the bound that the
+next choice may use: the largest of many differences scatters, and corrections that follow each
+measurement go back and forth between two candidates."""
+
+_NEAR = 0.98
 """Share of the bound that is close enough to end the search."""
 
-_TIGHTER = 0.9
-"""Factor on the bound of the next candidates after one failed on data that were held back."""
+_ALIKE = 1.01
+"""Ratio of a share of the bound that was too large to one that was not, which ends the search."""
 
-_MARGIN = 0.96
-"""Share of the bound that the next choice may use, by prediction, after one that broke it."""
+_STEPS = (0.8, 0.97), (1.02, 1.25)
+"""Least and largest steps to a smaller share of the bound, and to a larger one."""
+
+_REFUSALS = 3
+"""Most candidates that data held back may refuse. Any of many would please them by chance."""
 
 _LOOSENED = 4.0
 """Factor on predicted squared errors that led to no candidate, or to a change of integers."""
-
-_DAMPED = 0.5
-"""Weight of a further measurement: the largest of many differences scatters, so that corrections
-which follow it alone go back and forth between two candidates."""
 
 _STEP = 16.0
 """Factor between squared errors that are tried, until one of them is good enough."""
@@ -171,39 +181,77 @@ def fastest_within(bound: float, task: SearchTask) -> Approximation | None:
         bound: largest difference of an output from the original's, as a share of its maximum.
         task: the model, and what it is searched with.
     """
-    target, margin, corrections = bound, 1.0, list(task.survey.crests)
-    tried: set[tuple[tuple[str, str], ...]] = set()
+    corrections, share = list(task.survey.crests), _Share()
+    verdicts: dict[tuple[tuple[str, str], ...], float] = {}
     accepted: list[Approximation] = []
-    for number in range(_ROUNDS):
-        if task.deadline.expired or not target:
+    refusals = 0
+    for _ in range(_CHOICES):
+        if not bound or task.deadline.expired or share.is_known:
             break
-        selection = task.selection([(margin * target) ** 2 / one for one in corrections])
+        selection = task.selection([(share.next * bound) ** 2 / one for one in corrections])
         key = tuple(sorted(selection.chosen.items()))
-        may_stop = task.is_exact and not key
-        if may_stop and not tried:  # predictions may be too large, so something is measured
+        if task.is_exact and not key and not verdicts:
+            # Predictions may be too large, so something is measured.
             corrections = [one / _LOOSENED for one in corrections]
             continue
-        if may_stop or key in tried or any(_is_no_faster(selection, one) for one in accepted):
-            break
-        try:
-            candidate, session = task.candidate(selection, number + 1)
-            shifts = _worst(session, task.correcting)
-        except RuntimeFailed:
-            break
-        error = max((one.largest for one in shifts), default=0.0)
-        tried.add(key)
-        _correct(corrections, shifts, selection, weight=1.0 if len(tried) == 1 else _DAMPED)
-        if error > target:
-            margin *= _MARGIN
+        if (task.is_exact and not key) or any(_is_no_faster(selection, one) for one in accepted):
+            share = share.after(0.0)
             continue
-        final = max((one.largest for one in _worst(session, task.held_back)), default=0.0)
-        if final > bound:
-            target *= min(_TIGHTER, bound / final) if math.isfinite(final) else _TIGHTER / 2
-            continue
-        accepted.append(Approximation(candidate, selection, final, number + 1))
-        if error > _NEAR * margin * target or target < bound:
-            break
+        if key not in verdicts:
+            if len(verdicts) >= _CANDIDATES or refusals >= _REFUSALS:
+                break
+            try:
+                candidate, session = task.candidate(selection, len(verdicts) + 1)
+                shifts = _worst(session, task.correcting)
+                used = error = _largest(shifts) / bound
+                if used <= 1:
+                    error = _largest(_worst(session, task.held_back)) / bound
+                    refusals += error > 1
+                    used = max(used, error)
+            except RuntimeFailed:
+                break
+            verdicts[key] = used
+            if used <= 1:
+                accepted.append(Approximation(candidate, selection, error * bound, len(verdicts)))
+                if used > _NEAR:
+                    break
+            if len(verdicts) <= _CORRECTED:
+                _correct(corrections, shifts, selection, weight=1 / len(verdicts))
+                continue
+        share = share.after(verdicts[key])
     return min(accepted, key=lambda one: one.selection.time_us, default=None)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """The share of the bound that a choice may use by prediction.
+
+    Attributes:
+        next: the share to try.
+        kept: the largest share whose choice kept the bound.
+        broken: the smallest share whose choice broke it.
+    """
+
+    next: float = 1.0
+    kept: float = 0.0
+    broken: float = math.inf
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a larger share would hardly change the choice."""
+        return self.broken <= _ALIKE * self.kept
+
+    def after(self, used: float) -> _Share:
+        """Return the share to try after a choice that used a part ``used`` of the bound."""
+        if used > 1:
+            kept, broken = self.kept, self.next
+        else:
+            kept, broken = self.next, self.broken
+        if kept and math.isfinite(broken):
+            return _Share((kept + broken) / 2, kept, broken)
+        least, most = _STEPS[used <= 1]
+        step = min(max(1 / used, least), most) if used else most
+        return _Share(self.next * step, kept, broken)
 
 
 def fastest_of_quality(quality: Quality, task: SearchTask) -> Approximation | None:
@@ -250,7 +298,7 @@ def _of_quality(
     try:
         candidate, session = task.candidate(selection, number)
         values = [_quality(quality, session, one) for one in (task.correcting, task.held_back)]
-        error = max((one.largest for one in _worst(session, task.held_back)), default=0.0)
+        error = _largest(_worst(session, task.held_back))
     except RuntimeFailed:
         return None
     if min(values) < quality.least:
@@ -280,6 +328,10 @@ def _worst(session: Runner, expected: Expected) -> tuple[OutputShift, ...]:
         OutputShift(max(one.largest for one in each), max(one.mean_square for one in each))
         for each in zip(*found, strict=True)
     )
+
+
+def _largest(shifts: Sequence[OutputShift]) -> float:
+    return max((one.largest for one in shifts), default=0.0)
 
 
 def _correct(
