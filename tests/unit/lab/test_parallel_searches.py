@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -32,11 +32,12 @@ from eqsat_opt.lab.search import (
     make_search,
 )
 from eqsat_opt.lab.search.frame import Level
-from eqsat_opt.lab.search.methods.autograph import AutoGraph, best_sequences
+from eqsat_opt.lab.search.methods.autograph import AutoGraph
 from eqsat_opt.lab.search.methods.ios import Ios, best_stages, blocks, endings
 from eqsat_opt.lab.search.methods.nimble import Nimble
 from eqsat_opt.lab.search.pricing.board import Board, SimulatedBoard
 from eqsat_opt.lab.search.pricing.streaming import Streams
+from eqsat_opt.lab.search.rewriting.groups import adjacent_groups, best_sequences
 from eqsat_opt.lab.testing import GraphMaker, evaluate, random_inputs
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.runtime.backends.registry import load_backend
@@ -215,34 +216,6 @@ def test_runs_of_parts_reach_what_single_parts_do_not() -> None:
     assert AutoGraph(size_l=1, size_u=2).run(frame, AMPLE).steps == ("matmul/assoc",)
 
 
-@given(st.integers(1, 4), st.data())
-def test_the_best_sequences(count: int, data: st.DataObject) -> None:
-    """Against all ways to take parts in runs."""
-    values: dict[tuple[int, int], list[float]] = {}
-    for i, j in product(range(count), range(1, count + 1)):
-        if j == i + 1 or (i < j and data.draw(st.booleans())):
-            values[i, j] = data.draw(st.lists(st.integers(0, 9).map(float), min_size=1, max_size=3))
-
-    def totals(begin: int) -> list[float]:
-        if begin == count:
-            return [0.0]
-        return [
-            value + total
-            for (i, j), graphs in values.items()
-            if i == begin
-            for value in graphs
-            for total in totals(j)
-        ]
-
-    most = data.draw(st.integers(1, 6))
-    found = best_sequences(count, values, most)
-    assert [total for total, _ in found] == sorted(totals(0))[:most]
-    for total, sequence in found:
-        assert total == sum(values[span][number] for span, number in sequence)
-        assert [span[0] for span, _ in sequence] == [0, *(span[1] for span, _ in sequence)][:-1]
-    assert len({sequence for _, sequence in found}) == len(found)
-
-
 # ** IOS **
 
 
@@ -263,6 +236,72 @@ def groups_of(members: Sequence[int], reads: Mapping[int, Sequence[int]]) -> lis
                 or any(one in reads[c] for c in g)]  # fmt: skip
         found = [g for g in found if g not in near] + [{one}.union(*near)]
     return found
+
+
+@given(st.data())
+def test_groups_of_parts(data: st.DataObject) -> None:
+    """Against all sets of parts: they are connected and convex."""
+    reads = data.draw(dags(5))
+    sizes = data.draw(st.lists(st.integers(1, 3), min_size=len(reads), max_size=len(reads)))
+    most = data.draw(st.integers(3, 8))
+    found = adjacent_groups(reads, sizes, most)
+
+    def paths(one: int) -> set[int]:
+        return {one}.union(*(paths(c) for c in reads[one]))
+
+    wanted = set()
+    for bits in range(1, 2 ** len(reads)):
+        group = {i for i in reads if bits >> i & 1}
+        between = set().union(*(paths(i) for i in group)) - group
+        is_convex = all(paths(i).isdisjoint(group) for i in between)
+        is_small = len(group) == 1 or sum(sizes[i] for i in group) <= most
+        if is_convex and is_small and len(groups_of(sorted(group), reads)) == 1:
+            wanted.add(frozenset(group))
+    assert set(found) == wanted
+    assert len(found) == len(wanted)
+
+
+@given(st.data())
+def test_the_best_sequences(data: st.DataObject) -> None:
+    """Against all ways to take parts in groups, in any order."""
+    reads = data.draw(dags(4))
+    values: dict[frozenset[int], list[float]] = {}
+    for group in adjacent_groups(reads, [1] * len(reads), len(reads)):
+        if len(group) == 1 or data.draw(st.booleans()):
+            costs = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=2)
+            values[group] = data.draw(costs)
+
+    def ways(taken: frozenset[int]) -> set[frozenset[tuple[frozenset[int], int]]]:
+        if len(taken) == len(reads):
+            return {frozenset()}
+        return {
+            rest | {(group, number)}
+            for group, graphs in values.items()
+            if taken.isdisjoint(group) and {c for i in group for c in reads[i]} - group <= taken
+            for number in range(len(graphs))
+            for rest in ways(taken | group)
+        }
+
+    totals = sorted(sum(values[g][n] for g, n in way) for way in ways(frozenset()))
+    most = data.draw(st.integers(1, 6))
+    found = best_sequences(reads, values, most)
+    assert [total for total, _ in found] == totals[:most]
+    for total, sequence in found:
+        assert total == sum(values[group][number] for group, number in sequence)
+        taken: set[int] = set()
+        for group, _ in sequence:
+            assert {c for i in group for c in reads[i]} - group <= taken
+            taken |= group
+        assert taken == set(reads)
+    assert len({frozenset(sequence) for _, sequence in found}) == len(found)
+
+
+def test_wide_graphs_keep_the_order_of_their_parts() -> None:
+    reads: dict[int, list[int]] = {i: [] for i in range(12)}
+    values = {frozenset((i,)): [1.0] for i in reads}
+    (way,) = best_sequences(reads, {**values, frozenset((0, 11)): [0.0]}, 3)
+    assert way[0] == 12
+    assert best_sequences({}, {}, 3) == [(0.0, ())]
 
 
 def is_ending(members: Sequence[int], left: Sequence[int], reads: Mapping[int, Any]) -> bool:

@@ -1,16 +1,16 @@
 """AutoGraph: graphs for several streams, chosen by a measurement (Zhao et al., AAAI 2023).
 
-A graph is cut into parts where few substitutions are lost. Every part, and every run of adjacent
+A graph is cut into parts where few substitutions are lost. Every part, and every group of adjacent
 parts that is not too large, is searched by itself with relaxed backtracking. The cost there is the
-sum of the kernels and a share of their longest chain (equation 1). A dynamic program over suffixes
-of the graph puts the best parts together (equation 2). The best whole graphs are measured, and
-those that are faster than all before are cut and searched again (algorithm 1).
+sum of the kernels and a share of their longest chain (equation 1). A dynamic program, which takes
+next any part that reads no other, puts the best parts together (equation 2). The best whole graphs
+are measured, and those that are faster than all before are cut and searched again (algorithm 1).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,13 +21,14 @@ from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.lab.search.frame import Frame
 from eqsat_opt.lab.search.methods.metaflow import backtrack
 from eqsat_opt.lab.search.rewriting.decoding import decoded
+from eqsat_opt.lab.search.rewriting.groups import Group, adjacent_groups, best_sequences
 from eqsat_opt.lab.search.rewriting.parts import Part, part_of, running_values, whole_of
 from eqsat_opt.lab.search.rewriting.splitting import capacities, split
 from eqsat_opt.lab.search.rewriting.state import State
 from eqsat_opt.lab.search.running import Run
 from eqsat_opt.lab.search.search import Budget, SearchResult, SearchTrace
 
-__all__ = ["AutoGraph", "best_sequences"]
+__all__ = ["AutoGraph"]
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class AutoGraph:
 
     Attributes:
         size_l: operators of a part, at most.
-        size_u: operators of a run of adjacent parts, at most.
+        size_u: operators of a group of adjacent parts, at most.
         alpha: weight of the longest chain in addition to the sum.
         beta: a graph of a part is followed if it costs less than this many times the best.
         candidates: whole graphs that are measured for each graph that is cut.
         visits: graphs of one part whose substitutions are listed.
-        dp: whether runs of parts are searched too; without, each part alone.
+        dp: whether groups of parts are searched too; without, each part alone.
     """
 
     name: ClassVar[str] = "autograph"
@@ -61,7 +62,7 @@ class AutoGraph:
                 raise OptionError(f"{name} is {getattr(self, name)}; give at least 1")
         if self.size_u < self.size_l:
             raise OptionError(
-                f"size_u is {self.size_u}, less than size_l, which is {self.size_l}; a run of "
+                f"size_u is {self.size_u}, less than size_l, which is {self.size_l}; a group of "
                 "parts holds one part at least, so give as many operators or more"
             )
         if not 0 <= self.alpha < float("inf"):
@@ -117,22 +118,22 @@ class AutoGraph:
         matches = (one.matched for one in own.substitutions(own.start))
         parts = split(operators, capacities(operators, matches), self.size_l).parts
         value = {key: _value_of(own, names, key) for key in operators}
+        number = {key: i for i, part in enumerate(parts) for key in part}
+        reads = {
+            i: {number[c] for key in part for c in operators[key]} - {i}
+            for i, part in enumerate(parts)
+        }
         # Single parts come first: if the budget ends, there is an answer for all of them.
-        sizes = [len(part) for part in parts]
-        spans = [(i, i + 1) for i in range(len(parts))]
+        groups = [frozenset((i,)) for i in reads]
         if self.dp:
-            spans += sorted(
-                ((i, j) for i in range(len(parts)) for j in range(i + 2, len(parts) + 1)
-                 if sum(sizes[i:j]) <= self.size_u),
-                key=lambda span: span[1] - span[0],
-            )  # fmt: skip
-        found: dict[tuple[int, int], list[_Searched]] = {}
+            groups = adjacent_groups(reads, [len(part) for part in parts], self.size_u)
+        found: dict[Group, list[_Searched]] = {}
         with run:
             run.tick()
-            for begin, end in spans:
+            for group in groups:
                 if run.is_spent:
                     break
-                inside = [value[key] for part in parts[begin:end] for key in part]
+                inside = [value[key] for i in sorted(group) for key in parts[i]]
                 part = guide.on(part_of(graph, inside))
                 search = _PartRun(
                     part, Budget(self.visits, length=length), run, keep=self.candidates
@@ -141,21 +142,19 @@ class AutoGraph:
                     backtrack(search, part.start, self.beta)
                 run.duplicates += search.duplicates
                 run.pruned += search.pruned
-                found[begin, end] = [
+                found[group] = [
                     _Searched(part.graph, state.value, part.outcome(state).graph, state.steps)
                     for state in search.kept
                 ]
-        for i in range(len(parts)):  # parts that the budget has not reached
-            if (i, i + 1) not in found:
-                part = guide.on(part_of(graph, [value[key] for key in parts[i]]))
-                found[i, i + 1] = [_Searched(part.graph, part.start.value, part.graph, ())]
-        chosen = best_sequences(
-            len(parts), {span: [one.value for one in kept] for span, kept in found.items()},
-            self.candidates,
-        )  # fmt: skip
+        for i, own_part in enumerate(parts):  # parts that the budget has not reached
+            if frozenset((i,)) not in found:
+                part = guide.on(part_of(graph, [value[key] for key in own_part]))
+                found[frozenset((i,))] = [_Searched(part.graph, part.start.value, part.graph, ())]
+        costs = {group: [one.value for one in kept] for group, kept in found.items()}
+        chosen = best_sequences(reads, costs, self.candidates)
         wholes = []
         for _, sequence in chosen:
-            used = [found[span][number] for span, number in sequence]
+            used = [found[group][place] for group, place in sequence]
             pairs = [(one.before, one.after) for one in used]
             steps = tuple(name for one in used for name in one.steps)
             if steps:
@@ -214,37 +213,3 @@ def _value_of(frame: Frame, names: Mapping[bytes, str], key: bytes) -> str:
     if term.op != OPAQUE:
         return names[key]
     return next(filter(None, frame.terms.opaque_node(term).outputs))
-
-
-Span = tuple[int, int]
-"""Number of the first part of a run, and of the first part after it."""
-
-
-def best_sequences(
-    count: int, values: Mapping[Span, Sequence[float]], most: int
-) -> list[tuple[float, tuple[tuple[Span, int], ...]]]:
-    """Return the cheapest ways to take parts 0 to ``count`` - 1 in runs (equation 2).
-
-    Parts are in a fixed order, so a suffix of them is identified by its first part and is solved
-    once.
-
-    Args:
-        count: number of parts.
-        values: run to the costs of its graphs.
-        most: number of ways, at most.
-
-    Returns:
-        The total, and for each run the number of its graph; cheapest first.
-    """
-    left: list[list[tuple[float, tuple[tuple[Span, int], ...]]]] = [[] for _ in range(count + 1)]
-    left[count] = [(0.0, ())]
-    for begin in reversed(range(count)):
-        ways = (
-            (value + total, ((span, number), *rest))
-            for span, graphs in values.items()
-            if span[0] == begin
-            for number, value in enumerate(graphs)
-            for total, rest in left[span[1]]
-        )
-        left[begin] = heapq.nsmallest(most, ways, key=lambda way: way[0])
-    return left[0]
