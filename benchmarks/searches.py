@@ -5,7 +5,6 @@
     python -m benchmarks.searches engine [MODEL ...]            # time inside the e-graph engine
     python -m benchmarks.searches kernels [MODEL ...]           # time of a trial with fused kernels
     python -m benchmarks.searches streams [MODEL ...]           # methods for several streams
-    python -m benchmarks.searches cells FOLDER                  # the e-graph beside a sweep's best
     python -m benchmarks.searches ranks [MODEL ...]             # predicted beside measured
 
 Both methods read the same rules, start from the same graph and price every operator as a kernel of
@@ -18,10 +17,6 @@ its compiled rules: no answer can come sooner.
 `streams` simulates a device: what Nimble, TASO + Nimble, IOS, AutoGraph without and with its
 dynamic program, and the e-graph reach within a number of CPU seconds each, beside all kernels of
 the original on one stream.
-
-`cells` reads the cells of a sweep (benchmarks/sweep.toml, for one) and sets the e-graph beside the
-cheapest of the other methods, of equally cheap ones the quickest; it may be asked while the sweep
-goes on.
 
 `ranks` races the results of both methods against the original in onnxruntime, with its fused
 kernels predicted by the roofline, and tells by Spearman's coefficient how alike the predicted and
@@ -48,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.isolated import fresh
+from benchmarks.swept import is_equal
 from eqsat_opt.api import resolve
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.egraph import Budget, lower
@@ -69,11 +65,8 @@ _RUNS = 3
 
 _TURNS = 30
 
-_TICK_S = 1e-3
-"""No shorter time is told apart."""
-
-_NOISE, _ROUNDING = 1e-9, 1e-6
-"""Difference of costs that is a rounding: relative, of sums; and of the prices of each kernel."""
+_NOISE = 1e-9
+"""Relative difference of costs that is a rounding."""
 
 
 def _python(*arguments: str) -> str:
@@ -260,14 +253,9 @@ def _verdict(row: dict[str, Any]) -> str:
 
 def _beside(eqsat: dict[str, Any], search: dict[str, Any]) -> str:
     difference = eqsat["cost"] / search["cost"] - 1 if search["cost"] else 0.0
-    if _is_equal(eqsat, search):
+    if is_equal(eqsat, search):
         return "equal"
     return "costlier" if difference > 0 else f"{-difference:.2%} cheaper"
-
-
-def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    rounding = _ROUNDING * max(one["kernels"], other["kernels"])
-    return math.isclose(one["cost"], other["cost"], rel_tol=_NOISE, abs_tol=rounding)
 
 
 def _row(row: dict[str, Any]) -> str:
@@ -287,39 +275,6 @@ def _row(row: dict[str, Any]) -> str:
         f"{'' if eqsat['status'].endswith('optimal') else '>'}{_seconds(eqsat['cpu_s'])}", outputs,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
-
-
-def _cells(arguments: argparse.Namespace) -> None:
-    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
-    for path in sorted(Path(arguments.folder).glob("*.cell.json")):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        cell, result = value["cell"], value["reply"].get("result")
-        if result is not None:
-            found.setdefault((cell["model"], cell["device"]), {})[cell["method"]] = result
-    print(
-        "| model | device | e-graph | bound | best other | method | e-graph is | e-graph, CPU s "
-        "| method, CPU s | its share |\n|---|---|--:|--:|--:|---|---|--:|--:|--:|"
-    )
-    counts: dict[str, int] = {}
-    for (model, device), results in found.items():
-        eqsat = results.pop("eqsat", None)
-        if eqsat is None or not results:
-            continue
-        least = min(results.values(), key=lambda one: one["cost"])
-        cheap = {n: one for n, one in results.items() if _is_equal(one, least)}
-        name = min(cheap, key=lambda one: (cheap[one]["cpu_s"], one))
-        best = cheap[name]
-        verdict, share = _beside(eqsat, best), eqsat["cpu_s"] / max(best["cpu_s"], _TICK_S)
-        word = verdict.split()[-1]
-        counts[word] = counts.get(word, 0) + 1
-        counts["in a tenth"] = counts.get("in a tenth", 0) + (share <= 1 / 10)
-        bound = "–" if eqsat["lower_bound"] is None else f"{eqsat['lower_bound']:.2f}"
-        print(
-            f"| {model.removeprefix('zoo:')} | {device} | {eqsat['cost']:.2f} | {bound} | "
-            f"{best['cost']:.2f} | {name} | {verdict} | {eqsat['cpu_s']:.2f} | "
-            f"{best['cpu_s']:.2f} | {share:.2f} |"
-        )
-    print("\n" + ", ".join(f"{word}: {count}" for word, count in sorted(counts.items())))
 
 
 def _ranks(arguments: argparse.Namespace) -> None:
@@ -418,9 +373,6 @@ def main() -> None:
     streams.add_argument("--numerics", default="reassociate")
     streams.add_argument("--cpu", type=float, default=30.0, help="seconds of each search")
     streams.set_defaults(run=_streams)
-    cells = commands.add_parser("cells", help="the e-graph beside the best of a sweep")
-    cells.add_argument("folder", help="of the sweep's cells")
-    cells.set_defaults(run=_cells)
     ranks = commands.add_parser("ranks", help="how alike predicted and measured times rank")
     ranks.add_argument("models", nargs="*", help="names of the zoo")
     ranks.add_argument("--budget", type=int, default=100, help="graphs")

@@ -1,11 +1,12 @@
-"""Write the tables of docs/results.md and of the README from the JSON in benchmarks/results.
+"""Write the tables of the documentation and of the README from the JSON in benchmarks/results.
 
     python -m benchmarks.tables [--check]
 
-Nobody types a figure: the page is `benchmarks/results/page.md`, whose lines `{{NAME}}` are tables,
-and each table is a file `NAME.json` with the machine, the command, the columns and the rows as that
-command printed them. The README's table is of rows of these. With `--check` nothing is written, and
-the exit code is 1 where a file is not as this command would write it.
+Nobody types a figure: docs/results.md is `benchmarks/results/page.md`, whose lines `{{NAME}}` are
+tables, other pages have a comment `table NAME` in front of a table, and each table is a file
+`NAME.json` with the machine, the command, the columns and the rows as that command printed them.
+The README's table is of rows of these. With `--check` nothing is written, and the exit code is 1
+where a file is not as this command would write it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _ROOT = Path(__file__).parents[1]
 _RESULTS = _ROOT / "benchmarks" / "results"
 _README = _ROOT / "README.md"
 _HEADLINE = re.compile(r"^\| model \| portable \| for this machine \|\n(\|.*\n)+", re.MULTILINE)
+_MARKED = re.compile(r"^(<!-- table (\w+) -->\n)((?:\|.*\n)*)", re.MULTILINE)
 _IN_README = (
     ("sru, unrolled", "small", "sru"),
     ("alexnet", "tuned", "alexnet"),
@@ -88,8 +90,14 @@ def pages() -> dict[Path, str]:
     """Return the pages with tables, by their paths, as they should be."""
     template = (_RESULTS / "page.md").read_text(encoding="utf-8")
     results = re.sub(r"^\{\{(\w+)\}\}$", lambda found: _table(found[1]), template, flags=re.M)
+    docs = {path: path.read_text(encoding="utf-8") for path in (_ROOT / "docs").glob("*.md")}
+    marked = {
+        path: _MARKED.sub(lambda found: f"{found[1]}{_table(found[2])}\n", text)
+        for path, text in docs.items()
+        if _MARKED.search(text)
+    }
     readme = _HEADLINE.sub(lambda _: _headline(), _README.read_text(encoding="utf-8"))
-    return {_ROOT / "docs" / "results.md": results, _README: readme}
+    return {**marked, _ROOT / "docs" / "results.md": results, _README: readme}
 
 
 def outdated() -> list[Path]:

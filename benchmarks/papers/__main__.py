@@ -3,17 +3,18 @@
     python -m benchmarks.papers [TABLE …] [--cpu SECONDS …] [--save FOLDER] [--workers N]
         [--cluster ADDRESS] [--results FOLDER] [--json FILE]
 
-A table is a file beside this one: metaflow, ocggs, energy, autograph, collage. Each of its figures
-is a *change*, a number before and after a method, or an *order*, a number of several methods, or of
-one method under several parameters (`variants`) or other settings (`sides`). It is *reproduced* if
-ours goes the paper's way, where the reason says if it goes less than half or more than twice as
-far; *opposite* if it goes the other way; *no difference* if half a percent is all that ours differ
-where the paper's do. Whatever needs what is not here, or compares with systems that are not here,
-is *not comparable*, with the reason. Costs are predicted by the profile of the paper's device,
-never measured on it, or measured on this processor; times of searches are CPU seconds of this
-machine. What is *measured* ran in one race, in turns: on streams of this processor, beside the
-model in one session of as many threads. What differs by less than the race can tell is a tie there,
-and a race in which what runs twice differs from itself by more than 10 % is not comparable.
+A table is a file beside this one: metaflow, ocggs, energy, autograph, streams, collage. Each of its
+figures is a *change*, a number before and after a method, or an *order*, a number of several
+methods, or of one method under several parameters (`variants`) or other settings (`sides`). It is
+*reproduced* if ours goes the paper's way, where the reason says if it goes less than half or more
+than twice as far; *opposite* if it goes the other way; *not shown* if ours differ by half a percent
+at most where the paper's do, or by more where the paper's are equal. Whatever needs what is not
+here, or compares with systems that are not here, is *not comparable*, with the reason. Costs are
+predicted by the profile of the paper's device, never measured on it, or measured on this processor;
+times of searches are CPU seconds of this machine. What is *measured* ran in one race, in turns: on
+streams of this processor, beside the model in one session of as many threads. What differs by less
+than the race can tell is a tie there, and a race in which what runs twice differs from itself by
+more than 10 % is not comparable.
 
 `--cpu` replaces the budgets of the files; of several the largest counts, and the table says from
 which one on the verdict is the same. With `--save` each figure under each budget is a file, and a
@@ -238,7 +239,7 @@ def _incomparable(given: Mapping[str, Any], results: Mapping[str, MethodResult])
     for name in given.get("must_end", ()):
         if results[name].stopped_by != "exhausted":
             return f"{name} ended by its limit ({results[name].stopped_by})"
-    if given["metric"] == "cpu_s" and not any(one.tried for one in results.values()):
+    if len(results) > 1 and not any(one.tried for one in results.values()):
         return "no rule applies here, so neither searches"
     return ""
 

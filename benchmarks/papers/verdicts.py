@@ -1,7 +1,8 @@
 """Verdicts on published numbers: whether ours go the same way.
 
-The verdict is on the direction, the reason says how far. A paper's difference that does not show
-here is no reproduction, unless the paper claims equality.
+The verdict is on the direction, the reason says how far. A difference of the paper's that ours do
+not have, or the other way round, is not shown: equality is a reproduction only where the paper
+claims it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import combinations, pairwise
 
 __all__ = [
     "NOT_COMPARABLE",
-    "NO_DIFFERENCE",
+    "NOT_SHOWN",
     "OPPOSITE",
     "REPRODUCED",
     "TIE",
@@ -26,8 +27,8 @@ __all__ = [
     "settled",
 ]
 
-REPRODUCED, NO_DIFFERENCE, OPPOSITE, NOT_COMPARABLE = VERDICTS = (
-    *("reproduced", "no difference", "opposite", "not comparable"),
+REPRODUCED, NOT_SHOWN, OPPOSITE, NOT_COMPARABLE = VERDICTS = (
+    *("reproduced", "not shown", "opposite", "not comparable"),
 )
 
 TIE = 0.005
@@ -78,7 +79,7 @@ def change(paper: tuple[float, float], ours: tuple[float, float]) -> Judgement:
     if signs == (0, 0):
         return REPRODUCED, ""
     if signs[0] != signs[1]:
-        return (OPPOSITE if signs[1] else NO_DIFFERENCE), told
+        return (OPPOSITE if all(signs) else NOT_SHOWN), told
     size = math.log(own) / math.log(theirs)
     if 0.5 <= size <= 2:
         return REPRODUCED, ""
@@ -98,10 +99,10 @@ def order(paper: Mapping[str, float], ours: Mapping[str, float], tie: float = TI
     for one, other in combinations(paper, 2):
         theirs, own = _sign(paper[one], paper[other]), _sign(ours[one], ours[other], tie)
         why = f"{one} is {words[own]} {other} here, and {words[theirs]} it in the paper"
-        if own and theirs != own:
+        if own * theirs < 0:
             return OPPOSITE, why
         if theirs != own and found[0] == REPRODUCED:
-            found = NO_DIFFERENCE, why
+            found = NOT_SHOWN, why
     return found
 
 
@@ -112,7 +113,7 @@ def falling(ours: Mapping[str, float]) -> Judgement:
             return OPPOSITE, f"{other} is above {one}"
     first, *_, last = ours.values()
     if _sign(first, last) == 0:
-        return NO_DIFFERENCE, "ours stays the same"
+        return NOT_SHOWN, "ours stays the same"
     return REPRODUCED, ""
 
 

@@ -26,11 +26,16 @@ from eqsat_opt.lab.comparison import CompareSettings, parse_budget
         ((10.0, 8.0), (100.0, 65.0), "reproduced", ""),
         ((10.0, 8.0), (100.0, 60.0), "reproduced", "more than twice as far: ours falls to 0.600"),
         ((10.0, 8.0), (100.0, 95.0), "reproduced", "less than half as far: ours falls to 0.950"),
-        ((10.0, 8.0), (100.0, 100.2), "no difference", "stays at 1.002, the paper's falls to 0.8"),
+        ((10.0, 8.0), (100.0, 100.2), "not shown", "stays at 1.002, the paper's falls to 0.8"),
         ((10.0, 8.0), (100.0, 110.0), "opposite", "ours rises to 1.100"),
         ((8.0, 10.0), (80.0, 98.0), "reproduced", ""),
         ((10.0, 10.0), (80.0, 80.1), "reproduced", ""),
-        ((10.0, 10.0), (80.0, 90.0), "opposite", "ours rises to 1.125, the paper's stays at 1.000"),
+        (
+            (10.0, 10.0),
+            (80.0, 90.0),
+            "not shown",
+            "ours rises to 1.125, the paper's stays",
+        ),
         ((10.0, 8.0), (0.0, 0.0), "not comparable", "no ratio"),
         ((10.0, 8.0), (float("inf"), 1.0), "not comparable", "no ratio"),
     ],
@@ -48,8 +53,8 @@ def test_a_change(
     [
         ((3.0, 2.0, 2.0), "reproduced", ""),
         ((3.0, 2.0, 2.005), "reproduced", ""),
-        ((3.0, 2.0, 2.1), "opposite", "b is below c here, and equal to it in the paper"),
-        ((2.0, 2.0, 2.0), "no difference", "a is equal to b here, and above it in the paper"),
+        ((3.0, 2.0, 2.1), "not shown", "b is below c here, and equal to it in the paper"),
+        ((2.0, 2.0, 2.0), "not shown", "a is equal to b here, and above it in the paper"),
         ((2.0, 2.0, 3.0), "opposite", "a is below c here, and above it in the paper"),
     ],
 )
@@ -101,7 +106,7 @@ def require_sides(one: dict[str, Any]) -> None:
 def test_what_never_rises() -> None:
     assert verdicts.falling({"a": 3.0, "b": 2.0, "c": 2.001}) == ("reproduced", "")
     assert verdicts.falling({"a": 3.0, "b": 2.0, "c": 2.1}) == ("opposite", "c is above b")
-    assert verdicts.falling({"a": 3.0, "b": 3.0})[0] == "no difference"
+    assert verdicts.falling({"a": 3.0, "b": 3.0})[0] == "not shown"
 
 
 def test_every_figure_can_be_told() -> None:
@@ -195,14 +200,14 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     found = papers.figure_of(change, common, None)
     assert (found.ours, found.verdict, found.why) == ("2 → 1", "reproduced", "")
     found = papers.figure_of({**change, "paper": [4, 4]}, common, None)
-    assert found.verdict == "opposite"
+    assert found.verdict == "not shown"
     variants = {"before": {"alpha": 1.0}, "after": {"alpha": 1.1}}
     found = papers.figure_of({**change, "variants": variants, "paper": [2, 2]}, common, None)
     assert (found.ours, found.verdict) == ("1 → 1", "reproduced")
     found = papers.figure_of(
         {**change, "variants": variants, "paper": {"before": 2, "after": 1}}, common, None
     )
-    assert (found.ours, found.verdict) == ("before 1, after 1", "no difference")
+    assert (found.ours, found.verdict) == ("before 1, after 1", "not shown")
     assert "before is equal to after here" in found.why
     order: dict[str, Any] = {
         **given,
@@ -227,7 +232,7 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     ("times", "said", "verdict", "why"),
     [
         ((100.0, 110.0), {}, "reproduced", ""),
-        ((100.0, 102.0), {}, "no difference", "fast is equal to slow here"),
+        ((100.0, 102.0), {}, "not shown", "fast is equal to slow here"),
         ((100.0, 110.0), {"refusal": "too busy"}, "not comparable", "too busy"),
         ((100.0, 110.0), {"note": "left early"}, "not comparable", "slow left early"),
         ((100.0, 110.0), {"race": None}, "not comparable", "no race was held"),
