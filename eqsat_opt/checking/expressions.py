@@ -15,13 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-__all__ = ["PRIME", "Malformed", "Numbers", "TooLarge", "Undefined", "free_symbols", "needs_order"]
+__all__ = ["PRIME", "Malformed", "Numbers", "TooLarge", "Undefined", "needs_order", "numbers_in"]
 
 PRIME = (1 << 61) - 1
 _MAX_ELEMENTS = 600
 """Most elements that are read or made at one point, so that no sum is too large to check."""
-_SMOOTH = frozenset({"Exp", "Log", "Erf", "Positive", "Where", "Pow"})
-"""Functions of which more is used than that they are functions."""
 
 
 class Malformed(Exception):
@@ -113,6 +111,13 @@ class Numbers:
             case other:
                 raise Malformed(f"{other!r} is no formula")
 
+    def met(self, node: int, at: Environment) -> bool:
+        """Return whether a formula has a value and holds."""
+        try:
+            return self.holds(node, at)
+        except Undefined:
+            return False
+
     # Numbers --------------------------------------------------------------------------------------
 
     def value(self, node: int, at: Environment) -> Any:
@@ -127,7 +132,7 @@ class Numbers:
             raise TooLarge
         match self.nodes[node]:
             case ["constant", over, under]:
-                return self._quotient(over, under)
+                return over * pow(under, -1, PRIME) % PRIME if self.exact else over / under
             case ["whole", value]:
                 return self._reduced(self.integer(value, at))
             case ["read", tensor, *index]:
@@ -181,15 +186,12 @@ class Numbers:
         if self.left < 0:
             raise TooLarge
         for point in itertools.product(*map(range, extents)):
-            inner = {**at, **dict(zip(names, point, strict=True))}
+            inner = at | dict(zip(names, point, strict=True))
             if self.holds(where, inner):
                 yield inner
 
     def _reduced(self, value: Any) -> Any:
         return value % PRIME if self.exact else float(value)
-
-    def _quotient(self, over: int, under: int) -> Any:
-        return over * pow(under, -1, PRIME) % PRIME if self.exact else over / under
 
     def _power(self, base: Any, exponent: Fraction) -> Any:
         if base == 0 and exponent < 0:
@@ -212,12 +214,11 @@ class Numbers:
         known = _KNOWN.get(function)
         if known is not None:
             return _finite(lambda: known(*arguments))
-        weights = [
-            0.5 + self._draw(function, attributes, i) / 2**64 for i in range(len(arguments) + 1)
-        ]
-        return math.sin(
-            weights[0] + sum(w * a for w, a in zip(weights[1:], arguments, strict=True))
+        parts = (
+            (0.5 + self._draw(function, attributes, i) / 2**64) * one
+            for i, one in enumerate((1.0, *arguments))
         )
+        return math.sin(sum(parts))
 
 
 def _finite(compute: Callable[[], float]) -> float:
@@ -238,6 +239,7 @@ _KNOWN: Mapping[str, Callable[..., float]] = {
     "Where": lambda condition, then, otherwise: then if condition else otherwise,
     "Pow": lambda base, exponent: base**exponent,
 }
+"""Functions of which more is used than that they are functions."""
 
 
 def needs_order(nodes: Sequence[Any], node: int, known: dict[int, bool]) -> bool:
@@ -246,16 +248,17 @@ def needs_order(nodes: Sequence[Any], node: int, known: dict[int, bool]) -> bool
         match nodes[node]:
             case ["max" | "min", *_]:
                 known[node] = True
-            case ["call", function, *_] if function in _SMOOTH:
+            case ["call", function, *_] if function in _KNOWN:
                 known[node] = True
             case ["power", _, _, under] if under != 1:
                 known[node] = True
             case _:
-                known[node] = any(needs_order(nodes, one, known) for one in _numbers(nodes[node]))
+                known[node] = any(needs_order(nodes, one, known) for one in numbers_in(nodes[node]))
     return known[node]
 
 
-def _numbers(node: Any) -> Sequence[int]:
+def numbers_in(node: Any) -> Sequence[int]:
+    """Return the numbers that a number is made of, but for the cases of an extremum."""
     match node:
         case ["plus" | "times", *parts]:
             return parts
@@ -269,33 +272,3 @@ def _numbers(node: Any) -> Sequence[int]:
             return [body]
         case _:
             return []
-
-
-def free_symbols(
-    nodes: Sequence[Any], node: int, known: dict[int, frozenset[str]]
-) -> frozenset[str]:
-    """Return the symbols of a node that are not bound inside of it."""
-    if node not in known:
-
-        def free(*inner: int) -> frozenset[str]:
-            return frozenset().union(*(free_symbols(nodes, one, known) for one in inner))
-
-        def scoped(bound: Sequence[Any], *inner: int) -> frozenset[str]:
-            return free(*inner) - {name for name, _ in bound} | free(*(e for _, e in bound))
-
-        match nodes[node]:
-            case ["symbol", name]:
-                known[node] = frozenset([name])
-            case ["poly", *terms]:
-                known[node] = free(*(factor for _, *factors in terms for factor in factors))
-            case ["read", _, *inner] | ["whole" | ">=0" | "=0" | "and" | "or", *inner]:
-                known[node] = free(*inner)
-            case ["sum", bound, where, body]:
-                known[node] = scoped(bound, where, body)
-            case ["max" | "min", *cases]:
-                known[node] = frozenset().union(*(scoped(*case) for case in cases))
-            case ["if" | "choose" | "quotient" | "pick" | "broadcast", *inner]:
-                known[node] = free(*inner)
-            case other:
-                known[node] = free(*_numbers(other))
-    return known[node]
