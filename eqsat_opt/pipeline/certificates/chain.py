@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from eqsat_opt.egraph import EClasses, Lowered
@@ -16,11 +18,12 @@ from eqsat_opt.ir.values.types import ValueType
 from eqsat_opt.pipeline.certificates.comparison import agree
 from eqsat_opt.pipeline.certificates.term_table import LAW, AppliedRule, Compared, Step, TermTable
 from eqsat_opt.rules.bindings import REFUSED, Bindings, holds, operator
+from eqsat_opt.rules.library import named_rules
 from eqsat_opt.rules.patterns import Enode, in_any_order, is_a, joined, match, settled
 from eqsat_opt.rules.rule import Rule, directed, opposite
 from eqsat_opt.rules.term import MAP, Apply, Term, Var
 
-__all__ = ["Chain", "find_chain"]
+__all__ = ["Chain", "find_chain", "rules_by_name"]
 
 _CHOICES = 64
 """Greatest number of choices between e-nodes in a match."""
@@ -48,14 +51,14 @@ class _Host:
     eclasses: EClasses
     nodes: dict[int, dict[str, list[Enode[int]]]] = field(default_factory=dict)
     classes: dict[tuple[str, Attrs, tuple[int, ...]], int] = field(default_factory=dict)
-    makers: dict[tuple[str, Attrs, tuple[int, ...]], str | None] = field(default_factory=dict)
+    origins: dict[tuple[str, Attrs, tuple[int, ...]], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         found: dict[int, dict[str, list[Enode[int]]]] = defaultdict(lambda: defaultdict(list))
         for key, cls, op, attrs, operands, origin in _all_nodes(self.eclasses):
             for one in in_any_order(Enode(key, op, attrs, operands)):
                 self.classes.setdefault((op, attrs, one.operands), cls)
-                self.makers.setdefault((op, attrs, one.operands), self.eclasses.rule_at(origin))
+                self.origins.setdefault((op, attrs, one.operands), origin)
                 for name in (op, MAP) if is_a(op, MAP) else (op,):
                     found[cls][name].append(one)
         self.nodes = found
@@ -70,24 +73,24 @@ class _Host:
         return bool(self.eclasses.is_const[value])
 
     def class_of(
-        self, term: Term, values: dict[str, int], bindings: Bindings, makers: set[str | None]
+        self, term: Term, values: dict[str, int], bindings: Bindings, origins: list[int]
     ) -> int | None:
         """Return the class of a term; ``None`` where the e-graph does not have it.
 
-        The rules that made e-nodes of it are added to ``makers``.
+        The origins of its e-nodes are added to ``origins``.
         """
         if isinstance(term, Var):
             return values[term.name]
         assert isinstance(term, Apply)
         operands = []
         for arg in term.args:
-            operand = self.class_of(arg, values, bindings, makers)
+            operand = self.class_of(arg, values, bindings, origins)
             if operand is None:
                 return None
             operands.append(operand)
         op, attrs = operator(term, bindings)
         key = op, attributes(**attrs), tuple(operands)
-        makers.add(self.makers.get(key))
+        origins.append(self.origins.get(key, 0))
         return self.classes.get(key)
 
 
@@ -99,6 +102,11 @@ def _all_nodes(
         yield node, cls, eclasses.op[node], eclasses.attrs[node], eclasses.children(node), origin
     for number, one in enumerate(eclasses.loops):
         yield -1 - number, one.eclass, one.op, one.attrs, one.children, one.origin
+
+
+def rules_by_name(rules: Sequence[Rule]) -> dict[str, Rule]:
+    """Return rules of a search, and those that steps may use besides, once per direction."""
+    return {rule.name: rule for rule in directed([*rules, *named_rules(_CONCATS)])}
 
 
 def find_chain(
@@ -130,10 +138,14 @@ def find_chain(
         )
     ]
     places = _representatives(terms, eclasses)
-    named = {rule.name: rule for rule in directed(rules)}
+    named = rules_by_name(rules)
     instances: list[AppliedRule] = []
     host = _Host(eclasses)
-    for rule, values, bindings in _makers_first(_matches(host, list(named.values()))):
+    # All e-nodes come from those of the model by applications that made them, which therefore lead
+    # to a result in the direction of their rules; other applications may do so against it.
+    matches = _matches(host, directed(rules))
+    found = itertools.takewhile(lambda _: time.monotonic() < deadline, matches)
+    for _, (rule, values, bindings) in sorted(found, key=itemgetter(0)):
         if time.monotonic() > deadline or _met(terms, goals):
             break
         if not all(one in places for one in values.values()):
@@ -148,6 +160,10 @@ def find_chain(
         instances.append(instance)
         for left, right in pairs:
             terms.closure.unite(left, right, len(instances) - 1)
+    for instance in _flattened(terms):
+        instances.append(instance)
+        (pair,) = terms.sides(named[_CONCATS], instance)
+        terms.closure.unite(*pair, len(instances) - 1)
     compared = _compared(terms, host, places, goals, first=len(instances))
     reasons: set[tuple[int, bool]] = set()
     for _, left, right in goals:
@@ -159,6 +175,19 @@ def find_chain(
     open_ = tuple(name for name, a, b in goals if not terms.closure.same(a, b))
     used = (_read(steps[number], named, forward) for number, forward in sorted(needed.items()))
     return Chain(tuple(used), open_, terms)
+
+
+def _flattened(terms: TermTable) -> Iterator[AppliedRule]:
+    """Yield steps that join Concats from the right, as one of many operands may be any of these."""
+    for number in itertools.count():
+        if number >= len(terms.types) or number > _TERMS:
+            return
+        (op, attrs), operands, _ = terms.heads(number)
+        if op == "Concat" and len(operands) == 2:
+            (inner, axis), parts, _ = terms.heads(operands[0])
+            if (inner, axis, len(parts)) == (op, attrs, 2):
+                values = {"x": parts[0], "y": parts[1], "z": operands[1]}
+                yield AppliedRule(_CONCATS, values, dict(attrs))
 
 
 def _read(step: Step, rules: Mapping[str, Rule], forward: bool) -> Step:
@@ -191,6 +220,8 @@ def _compared(
         The equations, from which more may follow.
     """
     found: list[tuple[int, int]] = []
+    if _met(terms, goals):
+        return found
     classes: dict[int, int] = {}
     by_root = {terms.closure.root(place): cls for cls, place in places.items()}
     for _, _, goal in goals:
@@ -259,27 +290,17 @@ def _representatives(terms: TermTable, eclasses: EClasses) -> dict[int, int]:
 
 
 _Match: TypeAlias = tuple[Rule, dict[str, int], Bindings]
+_CONCATS = "equations/concat-assoc"
+_TERMS = 100_000
+"""Greatest number of terms."""
+_NEVER = 1 << 62
+"""Origin of applications that made no e-node: after all others."""
 
 
-def _makers_first(matches: Iterable[tuple[_Match, bool]]) -> Iterator[_Match]:
-    """Yield applications that made e-nodes before all others.
-
-    All e-nodes are made of those of the model by these, each in the direction of its rule. The
-    others may lead to a result against the direction of a rule.
-    """
-    others = []
-    for one, is_maker in matches:
-        if is_maker:
-            yield one
-        else:
-            others.append(one)
-    yield from others
-
-
-def _matches(host: _Host, rules: Sequence[Rule]) -> Iterator[tuple[_Match, bool]]:
+def _matches(host: _Host, rules: Sequence[Rule]) -> Iterator[tuple[int, _Match]]:
     """Yield each place where a rule holds in the e-graph, with the classes of its variables.
 
-    Each comes with whether e-nodes of the right side were made by that rule.
+    Each comes with the origin of e-nodes of the right side that were made by that rule.
     """
     by_operator: dict[str, list[int]] = defaultdict(list)
     for cls, nodes in host.nodes.items():
@@ -302,10 +323,11 @@ def _matches(host: _Host, rules: Sequence[Rule]) -> Iterator[tuple[_Match, bool]
             values, bindings = variables
             if not all(holds(one, bindings, lambda *_: True) for one in rule.when):
                 continue
-            makers: set[str | None] = set()
+            origins: list[int] = []
             try:
-                made = [host.class_of(term, values, bindings, makers) for term in rule.rhs]
+                made = [host.class_of(term, values, bindings, origins) for term in rule.rhs]
             except REFUSED:
                 continue
             if made == [part.root for part in parts]:
-                yield (rule, values, bindings), rule.name in makers
+                own = [one for one in origins if host.eclasses.rule_at(one) == rule.name]
+                yield max(own, default=_NEVER), (rule, values, bindings)

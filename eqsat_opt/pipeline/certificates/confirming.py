@@ -19,6 +19,7 @@ from eqsat_opt.ir.graph.values_json import operator_from_json, operator_to_json
 from eqsat_opt.ir.onnx.files.content import content_digest
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.values.types import FLOATS, ValueType
 from eqsat_opt.pipeline.certificates.comparison import agree
 from eqsat_opt.pipeline.certificates.document import (
     PricedBound,
@@ -134,7 +135,7 @@ def _certified(certificate: ResultCertificate, original: onnx_ir.Model, result: 
     known = (one.rule for one in standings().values() if not one.obstacle)
     rules = {rule.name: rule for rule in directed(list(known))}
     used: Counter[str] = Counter()
-    names: dict[int, str] = {}
+    applied_to: dict[int, tuple[str, ValueType]] = {}
     for number, written in enumerate(certificate.steps):
         try:
             step = read_step(written, rules, places)
@@ -143,9 +144,9 @@ def _certified(certificate: ResultCertificate, original: onnx_ir.Model, result: 
             pairs = _equations(step, rules, terms)
         except (EqsatError, IllTyped) as error:
             raise CheckFailed(f"step {number} is refused: {printable(str(error))}") from error
+        used[step.rule if isinstance(step, AppliedRule) else ""] += 1
         if isinstance(step, AppliedRule):
-            names[number] = step.rule
-        used[names.get(number, "")] += 1
+            applied_to[number] = step.rule, terms.types[pairs[0][0]]
         for left, right in pairs:
             terms.closure.unite(left, right, number)
     lowered = terms.lowered
@@ -155,8 +156,8 @@ def _certified(certificate: ResultCertificate, original: onnx_ir.Model, result: 
         if not terms.closure.same(start, end):
             raise CheckFailed(f"the steps do not show that the output {name!r} is the same")
         for number, forward in terms.closure.reasons(start, end):
-            if number in names:
-                classes.append(_class_of(names[number], rules, forward=forward))
+            if number in applied_to:
+                classes.append(_class_of(*applied_to[number], rules, forward=forward))
     compared = used.pop("", 0)
     numerics = max(classes)
     return Certified(
@@ -186,10 +187,17 @@ def _bound(written: PricedBound) -> CertifiedBound:
     )
 
 
-def _class_of(name: str, rules: Mapping[str, Rule], *, forward: bool) -> Numerics:
-    """Return the class of a rule as it is read; nobody measured one that is never read so."""
+def _class_of(name: str, type_: ValueType, rules: Mapping[str, Rule], *, forward: bool) -> Numerics:
+    """Return the class of a rule on elements of a type, as it is read.
+
+    Sides that are equal bit for bit at all floating-point numbers are so in both directions. For
+    other rules that have one direction, nobody measured the other one.
+    """
     rule = rules.get(name if forward else opposite(name))
-    return Numerics.RELAXED if rule is None else rule.numerics
+    if rule is not None:
+        return rule.numerics
+    symmetric = rules[name].numerics == Numerics.BITEXACT and getattr(type_, "dtype", "") in FLOATS
+    return Numerics.BITEXACT if symmetric else Numerics.RELAXED
 
 
 def _request(options: Mapping[str, str]) -> Request:

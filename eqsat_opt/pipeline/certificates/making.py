@@ -6,7 +6,7 @@ from eqsat_opt.errors import StageError
 from eqsat_opt.extract.bound_proof import prove_bound
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.ir.onnx.files.content import content_digest
-from eqsat_opt.pipeline.certificates.chain import find_chain
+from eqsat_opt.pipeline.certificates.chain import find_chain, rules_by_name
 from eqsat_opt.pipeline.certificates.document import (
     PricedBound,
     ResultCertificate,
@@ -15,7 +15,6 @@ from eqsat_opt.pipeline.certificates.document import (
 from eqsat_opt.pipeline.request import Request
 from eqsat_opt.pipeline.stages import Outcome
 from eqsat_opt.racing.entrants import metrics_of
-from eqsat_opt.rules.rule import directed
 from eqsat_opt.select.proposal import Proposal
 
 __all__ = ["certificate_of"]
@@ -39,8 +38,7 @@ def certificate_of(outcome: Outcome, request: Request) -> ResultCertificate:
     found = find_chain(saturation.lowered, saturation.eclasses, proposal.rules, graph)
     if found.open:
         raise StageError(f"the steps to the output {found.open[0]!r} are not known")
-    rules = {rule.name: rule for rule in directed(proposal.rules)}
-    terms, steps = steps_to_json(found.terms, found.steps, rules)
+    terms, steps = steps_to_json(found.terms, found.steps, rules_by_name(proposal.rules))
     return ResultCertificate(
         model=content_digest(outcome.loaded),
         options={

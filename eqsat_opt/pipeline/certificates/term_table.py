@@ -25,8 +25,8 @@ from eqsat_opt.runtime.planning.legalize import apart
 __all__ = ["LAW", "ROUNDINGS", "AppliedRule", "Compared", "Step", "TermTable"]
 
 LAW = -1
-"""The reason of equations that no rule states: a constant keeps its elements in another shape, and
-a literal may be rounded."""
+"""The reason of equations that no rule states: a constant keeps its elements in another shape, a
+literal may be rounded, and many operands are joined one by one."""
 ROUNDINGS = 8
 """Roundings by which literals may differ that count as one, as products of them are folded."""
 _UNIT = {"bfloat16": 2**-8, "float16": 2**-11, "float32": 2**-24, "float64": 2**-53}
@@ -101,6 +101,8 @@ class TermTable:
                 if constant is not None:
                     self.constant[number] = True
                     self._digests.setdefault(_key(constant), number)
+        for number in range(len(own.terms)):
+            self._join(number)
         for name, base in own.view_of.items():
             self._in_shape(self._term_of[name], own.value[base])
 
@@ -115,7 +117,16 @@ class TermTable:
                 self._in_shape(number, operands[0])
             elif op == "Scalar":
                 self._round(number, dict(attrs))
+            elif number >= len(self.lowered.terms):
+                self._join(number)
         return number
+
+    def _join(self, number: int) -> None:
+        """Make a Concat of more than two operands equal to one of two at a time."""
+        (op, attrs), operands, _ = self.heads(number)
+        if op == "Concat" and len(operands) > 2:
+            first = self.apply(op, attrs, operands[:-1])
+            self.closure.unite(number, self.apply(op, attrs, (first, operands[-1])), LAW)
 
     def _in_shape(self, number: int, of: int) -> None:
         """Make a constant that only has another shape equal to all others of the same elements."""

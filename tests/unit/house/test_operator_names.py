@@ -131,8 +131,9 @@ HELD: dict[str, dict[str, str]] = {
     },
     "makes or reads terms of these operators: literals, views, siblings": {
         "lab/generation/siblings.py": "Concat",
+        "pipeline/certificates/chain.py": "Concat",
         "pipeline/certificates/comparison.py": "Scalar",
-        "pipeline/certificates/term_table.py": "Reshape Scalar",
+        "pipeline/certificates/term_table.py": "Concat Reshape Scalar",
         "select/rebuilding/graph_edit.py": "Reshape",
         "egraph/encoding/compile.py": "Reshape",
         "egraph/encoding/schema.py":
