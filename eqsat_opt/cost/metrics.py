@@ -27,6 +27,7 @@ __all__ = [
     "ENERGY",
     "LAUNCH_US",
     "METRICS",
+    "PEAK",
     "SHAPE_US",
     "TIME",
     "WEIGHT_BYTES",
@@ -62,6 +63,10 @@ ENERGY, WORKSPACE = "energy_uj", "workspace_bytes"
 """Metrics that only some pricers give."""
 
 
+PEAK = "peak_bytes"
+"""The metric of the memory of values, which depends on the order of the kernels as well."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """A number to minimise or to limit; that of a graph is the sum over its kernels and constants.
@@ -71,7 +76,7 @@ class Metric:
         alias: another name that users may write.
         is_peak: whether the value of a graph is instead the largest over its kernels: memory that
             one kernel releases before the next one runs. It can be limited, but not be part of a
-            sum.
+            sum. That of :data:`PEAK` is only a lower bound, since values live longer than that.
         title: the name of the total in a report.
         unit: the unit of all values: ``µs``, ``B``, ``FLOP``; empty for a count.
         of_kernel: the value of one run of a kernel; ``None`` if a pricer gives it: a measurement,
@@ -129,6 +134,13 @@ _ALL = (
         is_peak=True,
         of_kernel=None,
     ),
+    Metric(
+        name=PEAK,
+        title="peak memory",
+        unit="B",
+        is_peak=True,
+        of_kernel=lambda kernel: kernel.held_bytes,
+    ),
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
@@ -179,6 +191,8 @@ def require_priced(objective: Limited, given: Sequence[str]) -> None:
 def peaks_capped(objective: AimT) -> AimT:
     """Return the objective with each limit on a peak turned into a cap on every single kernel.
 
+    That on :data:`PEAK` stays, since no kernel decides whether a graph keeps it.
+
     Raises:
         OptionError: a peak is part of the sum that is minimised.
     """
@@ -188,15 +202,24 @@ def peaks_capped(objective: AimT) -> AimT:
         name = metric.name
         if not metric.is_peak:
             continue
+        if name == PEAK and _is_alone(objective, name):
+            continue  # which is searched for by itself
         if objective.weighs(name) or objective.path.get(name):
             called = metric.alias or name
             raise OptionError(
-                f"{called!r} is the largest of all kernels and no sum, so it cannot be minimised; "
-                f"limit it: {called}<=1e6"
+                f"{called!r} is the largest of all kernels and no sum, so it cannot be minimised"
+                f"{' together with others' * (name == PEAK)}; limit it: {called}<=1e6"
             )
-        if name in limits:
+        if name in limits and name != PEAK:
             caps[name] = min(limits.pop(name), caps.get(name, math.inf))
     return replace(objective, limits=limits, caps=caps)
+
+
+def _is_alone(objective: Limited, name: str) -> bool:
+    """Return whether one metric alone is minimised, without a limit of its own."""
+    weights = getattr(objective, "weights", {})
+    alone = {key for key, weight in weights.items() if weight} == {name}
+    return alone and not objective.needs_path and not objective.bounds(name)
 
 
 _TIES = {"launches": 1e-3, "bytes": 1e-9}

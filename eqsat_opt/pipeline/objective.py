@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eqsat_opt.cost.metrics import ENERGY, TIME, with_ties_broken
+from eqsat_opt.cost.metrics import ENERGY, PEAK, TIME, with_ties_broken
 from eqsat_opt.extract import AnyObjective, Objective
 
 __all__ = [
@@ -19,9 +19,9 @@ def ties_broken(objective: AnyObjective) -> AnyObjective:
     """Return the objective, with ties of a sum broken by tiny weights of launches and bytes.
 
     A sum that weighs time or energy has no such ties and is returned unchanged, as are products and
-    ratios.
+    ratios, and a peak, which is no sum.
     """
-    if not isinstance(objective, Objective) or objective.weighs(TIME):
+    if not isinstance(objective, Objective) or objective.weighs(TIME) or objective.weighs(PEAK):
         return objective
     return replace(objective, weights=with_ties_broken(objective.weights))
 

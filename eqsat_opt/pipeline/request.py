@@ -122,6 +122,12 @@ class Request:
         return self.device is None
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether the result is for sessions of another processor, whose prices are recorded."""
+        device = self.device
+        return device is not None and bool(device.recorded) and device.profile.description is None
+
+    @property
     def target(self) -> str:
         """The name of the device that the result is for."""
         return HOST if self.device is None else self.device.name

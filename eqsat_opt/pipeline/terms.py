@@ -47,6 +47,7 @@ def search_options(request: Request, sizes: Mapping[str, int], deadline: Deadlin
         seed=request.seed,
         exact=request.exact,
         streams=request.streams,
+        in_session=request.is_here or request.is_recorded,
     )
 
 

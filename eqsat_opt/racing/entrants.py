@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import onnx_ir
 
-from eqsat_opt.cost.metrics import METRICS, WEIGHT_BYTES
+from eqsat_opt.cost.metrics import METRICS, PEAK, WEIGHT_BYTES
 from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.exporter import model_proto
 from eqsat_opt.ir.onnx.files.content import constant_bytes, operator_counts
 from eqsat_opt.ir.onnx.types import inner_graphs
+from eqsat_opt.select.peak_memory import keeps_peak
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.rebuilding.raising import rules_used
 
@@ -60,7 +61,8 @@ def entrants_of(
     named = {CLEAN: clean, BEST: proposal.best}
     for i, other in enumerate(proposal.alternatives, start=1):
         named[f"{ALTERNATIVE}{i}"] = other
-    cost = {name: objective.value(metrics_of(proposal, name)) for name in named}
+    metrics = {name: metrics_of(proposal, name) for name in named}
+    cost = {name: objective.value(one) for name, one in metrics.items()}
     breaks_limit = bool(proposal.choice.original_breaks)
     is_cleaner = is_simpler(clean, imported)
     counts = clean.operator_counts()
@@ -75,8 +77,10 @@ def entrants_of(
         text = same.get(text, text)
         # A rule that only removes nodes leaves its name on none; neither do kernels of backends.
         is_rewritten = bool(rules_used(graph)) or graph.operator_counts() != counts
+        # Where memory counts, so does the order.
+        is_rewritten = is_rewritten or objective.uses(PEAK)
         is_worth_it = not by_cost or breaks_limit or cost[name] <= cost[CLEAN]
-        if name == CLEAN and breaks_limit:
+        if (name == CLEAN and breaks_limit) or not keeps_peak(objective, metrics[name]):
             continue
         if text not in seen and (is_cleaner or is_rewritten) and is_worth_it:
             kept[name] = graph

@@ -9,7 +9,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from eqsat_opt.common.deadline import Deadline
-from eqsat_opt.cost.metrics import WEIGHT_BYTES
+from eqsat_opt.cost.metrics import PEAK, WEIGHT_BYTES
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.egraph import Budget, Saturation, saturate
 from eqsat_opt.egraph.saturation.worker import saturate_isolated
@@ -19,6 +19,12 @@ from eqsat_opt.ir.graph.handles import folding_room
 from eqsat_opt.ir.sizes.sizes import Sizes
 from eqsat_opt.select.choosing.choose import ChoiceResult, choose
 from eqsat_opt.select.choosing.pricing import PricedCandidates
+from eqsat_opt.select.peak_memory import (
+    MemoryModel,
+    SearchedGraphs,
+    least_held_bytes,
+    with_less_memory,
+)
 from eqsat_opt.select.rebuilding.assignment import PlacedGraph
 from eqsat_opt.select.rebuilding.constants import Constants, late_constants, spoilt_constants
 from eqsat_opt.select.rebuilding.raising import raised
@@ -73,6 +79,7 @@ class SearchOptions:
         exact: whether results must be equal bit for bit.
         streams: number of streams on which kernels run.
         told: totals of the original that were read from its file.
+        in_session: whether a session of onnxruntime runs the result, in an order of its own.
     """
 
     objective: AnyObjective
@@ -87,6 +94,7 @@ class SearchOptions:
     exact: bool = False
     streams: int = 1
     told: Mapping[str, float] = field(default_factory=dict)
+    in_session: bool = True
 
     @property
     def counts_weights(self) -> bool:
@@ -271,22 +279,35 @@ def propose(
     start = clock()
     progress("choose", "")
     constants = Constants(saturation.lowered, saturation.eclasses)
-    choice = _chosen(constants, priced, own=own, pricer=pricer, options=options, progress=progress)
-    stages["measure"] = choice.measuring_s
-    stages["extract"] = clock() - start - choice.measuring_s
+    memory = MemoryModel(sizes, options.in_session)
 
-    start = clock()
-    lowered, eclasses = saturation.lowered, saturation.eclasses
-    best, *others = (
-        PlacedGraph(raised(lowered, eclasses, one, constants), placed, pricer.interface)
-        for one, placed in zip((choice.best, *choice.alternatives), choice.placed, strict=True)
-    )
-    original = PlacedGraph(
-        raised(loaded.lowered, loaded.eclasses, choice.original),
-        choice.original_placed,
-        pricer.interface,
-    )
-    stages["raise"] = clock() - start
+    def answer(objective: AnyObjective) -> SearchedGraphs:
+        choice = _chosen(
+            constants,
+            priced,
+            own=own,
+            pricer=pricer,
+            options=replace(options, objective=objective),
+            progress=progress,
+        )
+        raising = clock()
+        graphs = _placed(choice, saturation, constants, pricer)
+        original = PlacedGraph(
+            raised(loaded.lowered, loaded.eclasses, choice.original),
+            choice.original_placed,
+            pricer.interface,
+        )
+        stages["raise"] = stages.get("raise", 0.0) + clock() - raising
+        return SearchedGraphs(choice, (*graphs, original))
+
+    if options.objective.uses(PEAK):
+        least = least_held_bytes(priced)
+        found = with_less_memory(options.objective, answer, memory, given=graph, least=least)
+    else:
+        found = answer(options.objective).with_peaks(memory, graph)
+    choice, (best, *others, original) = found.choice, found.placed
+    stages["measure"] = choice.measuring_s
+    stages["extract"] = clock() - start - choice.measuring_s - stages["raise"]
     return Proposal(
         saturation=saturation,
         candidates=priced.candidates,
@@ -297,6 +318,17 @@ def propose(
         rules=tuple(rules),
         stages_s=stages,
         placed=(best, *others, original),
+    )
+
+
+def _placed(
+    choice: ChoiceResult, saturation: Saturation, constants: Constants, pricer: AnyPricer
+) -> tuple[PlacedGraph, ...]:
+    """Return the graphs of the best selection and of the alternatives."""
+    lowered, eclasses = saturation.lowered, saturation.eclasses
+    return tuple(
+        PlacedGraph(raised(lowered, eclasses, one, constants), placed, pricer.interface)
+        for one, placed in zip((choice.best, *choice.alternatives), choice.placed, strict=True)
     )
 
 
@@ -339,9 +371,4 @@ def repropose(
         options=options,
         progress=progress,
     )
-    lowered, eclasses = saturation.lowered, saturation.eclasses
-    graphs = tuple(
-        PlacedGraph(raised(lowered, eclasses, one, constants), placed, pricer.interface)
-        for one, placed in zip((choice.best, *choice.alternatives), choice.placed, strict=True)
-    )
-    return graphs, choice
+    return _placed(choice, saturation, constants, pricer), choice

@@ -20,7 +20,7 @@ from eqsat_opt.ir.graph.broadcasting import result_type
 from eqsat_opt.ir.graph.graph import Attrs, Constant, Graph, Node, sized
 from eqsat_opt.ir.graph.outputs import Application, application
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.values.dims import Dim, SymDim, evaluate_dim
+from eqsat_opt.ir.values.dims import Dim, SymDim, dim_max, evaluate_dim
 from eqsat_opt.ir.values.forms import PLAIN, Form
 from eqsat_opt.ir.values.types import (
     StaticType,
@@ -154,6 +154,21 @@ class Kernel:
         for type_ in (*(o.type for o in self.operands), *(self.types[i] for i in self.outputs)):
             total = total + type_.bytes
         return total
+
+    @cached_property
+    def held_bytes(self) -> Dim:
+        """Least bytes of values that are there while it runs: results, and operands that vary.
+
+        Only a result of contractions and windows never lies where an operand does.
+        """
+        given: Dim = 0
+        for operand in self.operands:
+            given = given + (0 if operand.const else operand.type.bytes)
+        made: Dim = 0
+        for number in self.outputs:
+            made = made + self.types[number].bytes
+        kinds = {get_op(step.op).kind for step in self.steps}
+        return given + made if kinds & {"contraction", "window"} else dim_max(given, made)
 
     @cached_property
     def open_shapes(self) -> int:

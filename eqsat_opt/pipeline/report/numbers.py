@@ -30,6 +30,7 @@ from eqsat_opt.racing.finding import Findings
 from eqsat_opt.racing.race_result import RaceResult
 from eqsat_opt.runtime.processor import crowd
 from eqsat_opt.select import rules_used
+from eqsat_opt.select.peak_memory import keeps_peak
 from eqsat_opt.validation.compare import Difference
 
 __all__ = [
@@ -178,7 +179,7 @@ def report_of(
         original_cost=objective.value(choice.original_metrics),
         original_breaks=choice.original_breaks,
         result_cost=objective.value(predicted) if predicted else None,
-        passed_over=_passed_over(found, decision),
+        passed_over=_passed_over(found, decision, objective),
         lower_bound=bound,
         gap=(cost - bound) / cost if cost else 0.0,
         extraction_status=choice.extraction.status,
@@ -287,7 +288,7 @@ def _outcome(
     }
 
 
-def _passed_over(found: Findings, decision: Decision) -> str:
+def _passed_over(found: Findings, decision: Decision, objective: AnyObjective) -> str:
     """Return why the cheapest graph found is not the result; empty if it is."""
     if decision.verdict.winner == BEST:
         return ""
@@ -295,6 +296,8 @@ def _passed_over(found: Findings, decision: Decision) -> str:
         return "nothing could be raced"
     if found.examined is not None and not found.examined.is_sound(BEST):
         return "it was dropped"
+    if found.proposal and not keeps_peak(objective, found.proposal.choice.metrics):
+        return "in no order that was found it keeps the limit on the peak"
     if BEST not in found.entrants:
         return "it is the same model once written"
     return "it did not win the race"

@@ -17,7 +17,7 @@ from eqsat_opt.ir.graph.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op, is_known
 from eqsat_opt.ir.values.dims import literal
 from eqsat_opt.ir.values.types import require_static
-from eqsat_opt.runtime.planning.orders import Lifetimes, in_order, least_peak
+from eqsat_opt.runtime.memory.orders import Lifetimes, in_order, least_peak
 
 __all__ = ["Recomputation", "RecomputationFront", "recomputation_front", "with_recomputation"]
 

@@ -10,6 +10,7 @@ import pytest
 from eqsat_opt.cost.metrics import (
     ENERGY,
     METRICS,
+    PEAK,
     TIME,
     WORKSPACE,
     Metric,
@@ -38,7 +39,7 @@ def test_the_page_tells_each(metric: Metric) -> None:
 
 
 def test_a_problem_has_what_is_known_of_each_kernel() -> None:
-    assert columns((TIME,)) == ("launches", "flops", "bytes", "weight_bytes", TIME)
+    assert columns((TIME,)) == ("launches", "flops", "bytes", "weight_bytes", TIME, PEAK)
     assert columns((WORKSPACE, TIME, ENERGY)) == tuple(METRICS)
 
 
@@ -59,6 +60,9 @@ def test_a_limit_on_a_peak_is_a_cap_on_each_kernel() -> None:
     given = Objective({TIME: 1.0}, limits={WORKSPACE: 8.0, TIME: 2.0}, caps={"bytes": 3.0})
     expected = Objective({TIME: 1.0}, limits={TIME: 2.0}, caps={WORKSPACE: 8.0, "bytes": 3.0})
     assert peaks_capped(given) == expected
+    kept = Objective({TIME: 1.0}, limits={PEAK: 8.0}, caps={PEAK: 3.0})
+    assert peaks_capped(kept) == kept  # the order decides whether a graph keeps it
+    assert peaks_capped(Objective({PEAK: 1.0})) == Objective({PEAK: 1.0})
     both = Objective({TIME: 1.0}, limits={WORKSPACE: 8.0}, caps={WORKSPACE: 3.0})
     assert peaks_capped(both).caps == {WORKSPACE: 3.0}
     for objective in (

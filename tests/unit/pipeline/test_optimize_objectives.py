@@ -96,6 +96,8 @@ def test_metrics_are_named_as_users_name_them(
         ("time", ("max(beauty)=1",), "unknown metric 'beauty'"),
         ("time", ("bytes>=3",), "which has no meaning here; write for instance"),
         ("time*flops", ("critical_path=3",), "no length"),
+        ("time+peak_bytes", (), "'peak_bytes' is .* cannot be minimised together with others"),
+        ("peak_bytes", ("peak_bytes<=9",), "cannot be minimised together with others"),
     ],
 )
 def test_an_error_says_what_to_write(text: Any, limits: tuple[str, ...], message: str) -> None:

@@ -16,8 +16,8 @@ from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
 from eqsat_opt.ir.onnx.importer import import_model
 from eqsat_opt.lab.testing import GraphMaker
-from eqsat_opt.runtime.planning.orders import Lifetimes, in_order, least_peak
-from eqsat_opt.runtime.planning.session_memory import SessionMemory, session_order
+from eqsat_opt.runtime.memory.orders import Lifetimes, in_order, least_peak
+from eqsat_opt.runtime.memory.session_memory import SessionMemory, session_order
 
 
 def drawn(seed: int, nodes: int, outputs: int = 2) -> Graph:

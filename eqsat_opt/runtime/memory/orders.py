@@ -37,8 +37,8 @@ _WORK = 60_000
 _WIDTHS = 16
 """Greatest number of states that the search from step to step keeps."""
 
-_TRIES = 60_000
-"""Steps of all changed orders that are tried; about a third of a second."""
+_TRIES, _TRIED_STEPS = 300, 60_000
+"""Changed orders that are tried, and their steps together; about a third of a second."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,26 @@ class Lifetimes:
             for value in (*values[0], *values[1]):
                 found[value] |= 1 << step
         return tuple(found)
+
+    def joined(self, groups: Sequence[Sequence[int]]) -> Lifetimes:
+        """Return the lifetimes where each group of steps is one step; all steps are in groups."""
+        group_of = {step: number for number, group in enumerate(groups) for step in group}
+        members = [sum(1 << step for step in group) for group in groups]
+        sizes = list(self.sizes)
+        reads, makes, before = [], [], []
+        for number, group in enumerate(groups):
+            made = [value for step in group for value in self.makes[step]]
+            inner = {v for v in made if v not in self.kept and not self.users[v] & ~members[number]}
+            for value in inner:
+                sizes[value] = 0
+            read = dict.fromkeys(value for step in group for value in self.reads[step])
+            reads.append(tuple(value for value in read if value not in made))
+            makes.append(tuple(value for value in made if value not in inner))
+            waits = {group_of[one] for step in group for one in bits_of(self.before[step])}
+            before.append(sum(1 << one for one in waits - {number}))
+        return replace(
+            self, sizes=tuple(sizes), reads=tuple(reads), makes=tuple(makes), before=tuple(before)
+        )
 
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:
@@ -389,7 +409,7 @@ def climbed(
     rng = random.Random(0)
     rank = {step: float(number) for number, step in enumerate(order)}
     best, lowest = tuple(order), peak_bytes(order)
-    for _ in range(_TRIES // n_steps if n_steps > 1 else 0):
+    for _ in range(min(_TRIES, _TRIED_STEPS // n_steps) if n_steps > 1 else 0):
         if lowest <= least_bytes:
             break
         changed = rng.sample(range(n_steps), min(n_steps, rng.choice((1, 1, 2, 4))))

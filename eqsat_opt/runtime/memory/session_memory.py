@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from eqsat_opt.ir.graph.graph import Graph, Node
-from eqsat_opt.runtime.planning.orders import (
+from eqsat_opt.runtime.memory.orders import (
     Lifetimes,
     bits_of,
     by_rank,
