@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 import onnx_ir
 
@@ -19,32 +20,37 @@ from eqsat_opt.ir.ops.cuts import cut_length
 from eqsat_opt.ir.ops.moving.resampling import scaled
 from eqsat_opt.ir.sizes.given_values import is_of_value
 from eqsat_opt.ir.values.dim_names import fresh_dim
-from eqsat_opt.ir.values.dims import Dim, dim_names, floor_div, literal
+from eqsat_opt.ir.values.dims import Dim, dim_names, dim_product, floor_div, literal
 from eqsat_opt.ir.values.types import TensorType, ValueType
 
 __all__ = ["computed_types"]
 
-Dims = Callable[[str], Sequence[Dim]]
-"""A reader of the elements of an integer vector; raises `Untranslatable` if they are unknown."""
 
-Numbers = Callable[[str], Sequence[float]]
-"""A reader of the elements of a constant; raises `Untranslatable` if there is none."""
+class KnownValues(Protocol):
+    """A reader of values that are known before any run."""
+
+    def dims(self, name: str) -> Sequence[Dim]:
+        """Return the elements of an integer vector; raise `Untranslatable` if unknown."""
+        ...
+
+    def numbers(self, name: str) -> Sequence[float]:
+        """Return the elements of a constant; raise `Untranslatable` if there is none."""
+        ...
+
+    def has_no_zero(self, name: str) -> bool:
+        """Return whether a value is known to be other than 0 in every place."""
+        ...
 
 
 def computed_types(
-    node: onnx_ir.Node,
-    types: Mapping[str, ValueType],
-    *,
-    dims: Dims,
-    numbers: Numbers,
+    node: onnx_ir.Node, types: Mapping[str, ValueType], values: KnownValues
 ) -> Sequence[TensorType]:
     """Return the types of the first outputs, none if nothing more is known than before.
 
     Args:
         node: a node of any operator.
         types: types of the values so far.
-        dims: reads an integer vector.
-        numbers: reads a constant.
+        values: reads values.
     """
     if node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
         return ()
@@ -54,7 +60,7 @@ def computed_types(
         return ()
     names = ["" if value is None else value.name or "" for value in node.inputs]
     try:
-        found = rule(_Call(node, first, tuple(names), types, dims=dims, numbers=numbers))
+        found = rule(_Call(node, first, tuple(names), types, values=values))
     except (Untranslatable, IllTyped, IndexError, ValueError, ZeroDivisionError):
         return ()
     return found if isinstance(found, tuple) else (found,)
@@ -68,8 +74,11 @@ class _Call:
     x: TensorType
     names: tuple[str, ...]
     types: Mapping[str, ValueType]
-    dims: Dims
-    numbers: Numbers
+    values: KnownValues
+
+    def dims(self, name: str) -> Sequence[Dim]:
+        """Return the elements of an integer vector."""
+        return self.values.dims(name)
 
     def dims_or_none(self, name: str) -> Sequence[Dim] | None:
         """Return the elements of an integer vector if they are known."""
@@ -117,7 +126,7 @@ def _resize(call: _Call) -> TensorType:
         for axis, size in zip(axes, call.dims(call.names[3]), strict=True):
             shape[axis] = size
         return TensorType(call.x.dtype, tuple(shape))
-    scales = call.numbers(call.names[2] if len(call.names) > 2 else call.names[1])
+    scales = call.values.numbers(call.names[2] if len(call.names) > 2 else call.names[1])
     for axis, scale in zip(axes, scales, strict=True):
         shape[axis] = scaled(shape[axis], Fraction(float(scale)))
     return TensorType(call.x.dtype, tuple(shape))
@@ -238,6 +247,13 @@ def _same_window(call: _Call) -> tuple[TensorType, ...]:
     return TensorType(call.x.dtype, shape), TensorType("int64", shape)
 
 
+def _non_zero(call: _Call) -> TensorType:
+    """Type the places of elements where no element is 0: PyTorch counts in this way."""
+    if not call.values.has_no_zero(call.names[0]):
+        raise Untranslatable
+    return TensorType("int64", (call.x.rank, dim_product(call.x.shape)))
+
+
 def _tile(call: _Call) -> TensorType:
     counts = call.dims_or_none(call.names[1])
     if counts is None:
@@ -257,6 +273,7 @@ _RULES: dict[str, Callable[[_Call], TensorType | tuple[TensorType, ...]]] = {
     "SpaceToDepth": _space_to_depth,
     "Slice": _slice,
     "Split": _split,
+    "NonZero": _non_zero,
     "Pad": _pad,
     "Conv": _same_window,
     "MaxPool": _same_window,

@@ -169,14 +169,24 @@ class ImportContext:
             raise Untranslatable
         return type_
 
-    def array(self, name: str) -> Array:
-        """Return the contents of a small constant."""
+    def array(self, name: str, most: int = _READABLE) -> Array:
+        """Return the contents of a constant of at most so many elements, by default a small one."""
         if name not in self._arrays:
             constant = self.constants.get(name)
-            if constant is None or constant.type.size > _READABLE:
+            if constant is None or constant.type.size > most:
                 raise Untranslatable
             self._arrays[name] = np.asarray(constant.load())
         return self._arrays[name]
+
+    def numbers(self, name: str) -> list[float]:
+        """Return the elements of a small constant, in order."""
+        return [float(element) for element in self.array(name).reshape(-1)]
+
+    def has_no_zero(self, name: str) -> bool:
+        """Return whether a value is known to be other than 0 in every place."""
+        made = next((node for node in reversed(self.nodes) if name in node.outputs), None)
+        source = made.inputs[0] if made is not None and made.op == "Expand" else name
+        return source in self.constants and bool(self.array(source).all())
 
     def dims(self, name: str) -> tuple[Dim, ...]:
         """Return an integer vector as dimensions, all of which are known."""
@@ -218,9 +228,13 @@ class ImportContext:
         return out
 
     def alias(self, value: str, out: str) -> str:
-        """Make ``out`` the same value as ``value``."""
+        """Make ``out`` the same value as ``value``; readers may read a small constant by it."""
         if value not in self.types:
             raise Untranslatable
+        constant = self.constants.get(value)
+        if constant is not None and constant.type.size <= _READABLE:
+            self._define_constant(out, constant)
+            return out
         sources = (self._call.name or out,)
         self.nodes.append(identity_node(value, out, sources))
         self._define(out, self.types[value])

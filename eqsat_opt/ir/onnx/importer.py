@@ -406,15 +406,11 @@ class _Importer(BodyImporter):
             types = runtime_types(node, operands, types, constant=self._small_array, opsets=opsets)
         if node.domain == "" and any(True for _ in inner_graphs(node)):
             return self._body_types(node, inputs, types)
-        computed = computed_types(node, self.types, dims=self.dims, numbers=self._elements)
+        computed = computed_types(node, self.types, self)
         for place, (type_, value) in enumerate(zip(computed, node.outputs, strict=False)):
             shape = merge_dims(type_.shape, types[place], value.name or "")
             types[place] = TensorType(type_.dtype, shape)
         return types
-
-    def _elements(self, name: str) -> list[float]:
-        """Return the elements of a small constant, in order."""
-        return [float(element) for element in self.array(name).reshape(-1)]
 
     def _chosen(self, node: onnx_ir.Node, inputs: tuple[str, ...]) -> Array | None:
         """Return the elements that constants choose among sizes, ``None`` for other values."""

@@ -171,9 +171,10 @@ def _folded(
 
 
 def _floor(left: Any, right: Any) -> Any:
-    """Divide by a positive number and round down."""
+    """Divide by a positive number and round down; by a size, which no run has as 0, if exact."""
     if isinstance(right, SymDim):
-        return 1 if left == right else None
+        whole = floor_div(left, right)
+        return whole if whole * right == left else None
     return floor_div(left, right) if right > 0 else None
 
 

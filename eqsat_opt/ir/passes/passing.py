@@ -13,6 +13,7 @@ from eqsat_opt.ir.onnx.importer import FIRST_OPSET
 from eqsat_opt.ir.onnx.mapping import READERS
 from eqsat_opt.ir.onnx.quantised import quantised_units
 from eqsat_opt.ir.onnx.types import RARE, inner_graphs
+from eqsat_opt.ir.values.dims import dim_names
 from eqsat_opt.ir.values.types import OtherType, TensorType
 
 __all__ = ["Passing", "is_explained", "passing_operators", "reasons"]
@@ -120,6 +121,9 @@ _TOLD: Mapping[str, tuple[int, ...]] = {
 
 _MEASURING = ("Shape", "Size")
 
+_COUNTING = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+"""Operators whose results have as many elements as they find."""
+
 
 def is_explained(why: str) -> bool:
     """Return whether a node passes through for what it is, and not for what is not known of it."""
@@ -156,8 +160,23 @@ def _is_of_data(node: Node, graph: Graph) -> bool:
         producer = graph.producers.get(name)
         if producer is None:
             return True
-        if producer.payload is None or producer.payload.op_type not in _MEASURING:
+        if producer.payload is not None and producer.payload.op_type in _MEASURING:
+            if _is_counted(producer.inputs[0], graph):
+                return True
+        else:
             waiting += producer.reads
             if not producer.reads:
                 return True
+    return False
+
+
+def _is_counted(name: str, graph: Graph) -> bool:
+    """Return whether an axis of a value is as long as the elements that an operator found."""
+    type_ = graph.types.get(name)
+    dims = type_.shape if isinstance(type_, TensorType) else ()
+    for size in {size for dim in dims for size in dim_names(dim) if size.startswith("?")}:
+        producer = graph.producers.get(size[1:].rpartition(".")[0])
+        payload = None if producer is None else producer.payload
+        if payload is not None and payload.op_type in _COUNTING:
+            return True
     return False

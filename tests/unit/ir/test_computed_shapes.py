@@ -260,6 +260,78 @@ def padded_somehow() -> onnx.ModelProto:
     )
 
 
+def named_again() -> onnx.ModelProto:
+    """Targets, bounds and limits behind an Identity, as PyTorch names what is stored once."""
+    return model_of(
+        [
+            *(node("Identity", [name], [f"{name}s"]) for name in ("target", "begin", "low")),
+            node("Reshape", ["x", "targets"], ["r"]),
+            node("Slice", ["r", "begins", "end"], ["s"]),
+            node("Clip", ["s", "lows"], ["c"]),
+            node("Relu", ["c"], ["y"]),
+        ],
+        {"x": ["batch", 3, 4]},
+        {"target": np.array([0, 12]), "begin": np.array([0, 2]), "end": np.array([999, 9]),
+         "low": np.float32(1)},
+        {"y": FLOAT},
+    )  # fmt: skip
+
+
+def counted_down() -> onnx.ModelProto:
+    """Positions from a length down to its negative, every third, as relative attention has them."""
+    return model_of(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "i1"], ["length"], axis=0),
+            node("Neg", ["length"], ["below"]),
+            node("Range", ["length", "below", "step"], ["places"]),
+            node("Cast", ["places"], ["f"], to=FLOAT),
+            node("Relu", ["f"], ["y"]),
+        ],
+        {"x": ["batch", "height"]},
+        {"i1": np.array(1), "step": np.array(-3)},
+        {"y": FLOAT},
+    )
+
+
+def repeated_evenly() -> onnx.ModelProto:
+    """Queries repeated as often as there are windows: the quotient of two batches."""
+    return model_of(
+        [
+            node("Reshape", ["x", "windows"], ["w"]),
+            *(node("Shape", [name], [f"s{name}"]) for name in "xw"),
+            *(node("Gather", [f"s{name}", "i0"], [f"n{name}"], axis=0) for name in "xw"),
+            node("Div", ["nw", "nx"], ["count"]),
+            node("Concat", ["count", "one"], ["counts"], axis=0),
+            node("Tile", ["q", "counts"], ["t"]),
+            node("Mul", ["t", "w"], ["m"]),
+            node("Relu", ["m"], ["y"]),
+        ],
+        {"x": ["batch", 12], "q": ["batch", 3]},
+        {"windows": np.array([-1, 3]), "i0": np.array([0]), "one": np.array([1])},
+        {"y": FLOAT},
+    )
+
+
+def places_of_ones(count: str) -> onnx.ModelProto:
+    """Elements chosen by the places of ones, as PyTorch's older exporter counts."""
+    return model_of(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "i1"], ["height"], axis=0),
+            node("ConstantOfShape", [count], ["ones"],
+                 value=numpy_helper.from_array(np.array([1]))),
+            node("NonZero", ["ones"], ["places"]),
+            node("Squeeze", ["places", "i0"], ["p"]),
+            node("Gather", ["x", "p"], ["g"], axis=1),
+            node("Relu", ["g"], ["y"]),
+        ],
+        {"x": ["batch", "height"]},
+        {"i0": np.array([0]), "i1": np.array([1]), "three": np.array([3])},
+        {"y": FLOAT},
+    )  # fmt: skip
+
+
 def squared(patches: int = 16) -> onnx.ModelProto:
     """Patches as rows and columns of a square, whose sides are the root of their number."""
     return model_of(
@@ -382,6 +454,11 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "beyond": beyond,
     "padded alike": padded_alike,
     "squared": squared,
+    "named again": named_again,
+    "counted down": counted_down,
+    "repeated evenly": repeated_evenly,
+    "places of all": lambda: places_of_ones("height"),
+    "places of three": lambda: places_of_ones("three"),
     "pyramid": pyramid,
     "arithmetic": arithmetic,
     "before extrema": lambda: padded_before_extrema(11),
@@ -442,12 +519,22 @@ def test_what_reads_a_computed_shape_is_no_opaque_node(name: str) -> None:
     through = {one.payload.op_type for one in graph.nodes if one.op == OPAQUE}
     # A unit of integers stays as it came, OneHot has no record, and an alias is an Identity until
     # it is normalised.
-    integers = {"Cast", "ConvInteger", "OneHot"}
+    integers = {"Cast", "ConvInteger", "NonZero", "OneHot"}
     # Records of elementwise operators know of no two sizes that they are equal in every run.
     integers |= {"Add", "Greater", "Where"} if name == "pyramid" else set()
     unread = {"DepthToSpace", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "TopK"}
     assert through <= {"Shape", "Identity"} | unread | integers
     assert graph.operator_counts()["Relu"] > 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["named again", "counted down", "repeated evenly", "places of all", "places of three"],
+)
+def test_every_size_is_known_by_those_of_the_inputs(name: str) -> None:
+    graph = imported(CASES[name]())
+    assert not coverage_of(graph).known
+    assert "?" not in str(graph.types["y"])
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -42,6 +42,12 @@ def _node(op: str, *inputs: str, out: str = "b", **attributes: Any) -> onnx.Node
     return helper.make_node(op, inputs, [out], **attributes)
 
 
+FOUND = (
+    _node("NonZero", "x", out="places"),
+    _node("Transpose", "places", out="rows", perm=[1, 0]),
+    _node("Shape", "rows", out="shape"),
+    _node("Slice", "shape", "zero", "one", out="end"),
+)
 COUNT = (
     _node("NonZero", "x", out="places"),
     _node("Shape", "places", out="shape"),
@@ -60,6 +66,7 @@ COUNT = (
             "with antialiasing",
         ),
         ([*COUNT, _node("Slice", "x", "zero", "end", "one")], "Slice", "data decide"),
+        ([*FOUND, _node("Slice", "x", "zero", "end", "one")], "Slice", "data decide"),
         (
             [
                 _node("Cast", "x", out="a", to=TensorProto.FLOAT8E4M3FN),
@@ -80,6 +87,22 @@ def test_what_no_equation_is_about_is_explained(
     assert op in coverage.passing
     assert op not in coverage.known
     assert isinstance(graph.types["y"], TensorType)
+
+
+def test_a_mask_is_read_whatever_its_size() -> None:
+    """The attention of a picture of many patches has a mask of many elements."""
+    mask = numpy_helper.from_array(np.zeros((300, 300), np.float32), "mask")
+    names = ("q", "k", "v")
+    graph = helper.make_graph(
+        [helper.make_node("Attention", [*names, "mask"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info(name, FLOAT, ["n", 2, 300, 4]) for name in names],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [mask],
+    )
+    imports = [helper.make_opsetid("", 23)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=11)
+    assert not coverage_of(import_model(load_model(model))).known
 
 
 def test_what_is_behind_an_unknown_shape_is_not_explained() -> None:

@@ -68,10 +68,11 @@ def _count(call: Call, context: ImportContext) -> Dim:
         (low,), (high,), (stride,) = map(context.dims, call.inputs)
     except Untranslatable:
         return context.open_dim(call.outputs[0], 0)
-    if not isinstance(stride, int) or stride < 1:
+    if not isinstance(stride, int) or stride == 0:
         return context.open_dim(call.outputs[0], 0)
-    length = context.facts.simplified(dim_max(0, high - low))
-    return floor_div(length + (stride - 1), stride)
+    span = high - low if stride > 0 else low - high
+    length = context.facts.simplified(dim_max(0, span))
+    return floor_div(length + (abs(stride) - 1), abs(stride))
 
 
 @writes("Range")
