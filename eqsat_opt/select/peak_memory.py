@@ -219,8 +219,8 @@ def _require_kept(objective: AnyObjective, choice: ChoiceResult, bound: float) -
     found = min(metrics[PEAK] for metrics in every)
     raise ExtractionError(
         f"no graph within {PEAK}<={objective.limits[PEAK]:.10g} was found: the least found takes "
-        f"{found:.10g} B, and none can take less than {bound:.10g} B; raise the limit, or lower "
-        "the batch size"
+        f"{found:.10g} B, and none can take less than {bound:.10g} B; raise the limit, lower "
+        "the batch size, or compute values again with eqsat-opt plan make --memory-limit"
     )
 
 

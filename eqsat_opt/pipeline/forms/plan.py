@@ -13,7 +13,7 @@ from typing import Any
 from eqsat_opt.common.deadline import Deadline
 from eqsat_opt.common.paths import obstacle, same_file
 from eqsat_opt.common.precision import Precision
-from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.metrics import PEAK, TIME
 from eqsat_opt.cost.on_device import is_measured_gpu, plan_times_us
 from eqsat_opt.cost.recorded import RecordedDevice
 from eqsat_opt.errors import ExtractionError, OptionError, PlanError
@@ -25,6 +25,11 @@ from eqsat_opt.ir.sizes.sizes import Sizes, size_sets
 from eqsat_opt.ir.values.forms import Form
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.pipeline.device import device_pricer
+from eqsat_opt.pipeline.forms.plan_memory import (
+    drafts_in_memory,
+    of_least_memory,
+    single_operator_backends,
+)
 from eqsat_opt.pipeline.objective import is_time_alone
 from eqsat_opt.pipeline.optimise import PLANNING, AnyModel
 from eqsat_opt.pipeline.prices import open_plan_pricer
@@ -102,6 +107,8 @@ def require_plan(request: Request, *others: object) -> None:
                 f"no backend {name!r} runs plans; there are {', '.join(launcher_names())}"
             )
         load_launcher(name)
+    if request.is_here and request.objective.uses(PEAK):
+        single_operator_backends(request)
 
 
 def with_plan(
@@ -147,9 +154,12 @@ def _for_host(
     weights = weights_of(outcome, given)
     tensors = Weights(stored_tensors(weights))  # may be several hundred megabytes
     chosen = dict(_chosen(outcome, request, stages, deadline))
-    drafted = drafts(
-        _graphs(outcome), tensors, request.backends, sizes=sizes.given, threads=request.threads
-    )
+    if request.objective.uses(PEAK):
+        drafted = iter(drafts_in_memory(_graphs(outcome), tensors, request, sizes.given))
+    else:
+        drafted = drafts(
+            _graphs(outcome), tensors, request.backends, sizes=sizes.given, threads=request.threads
+        )
     # Graphs with kernels chosen one by one are lowered before further usual placements, for which
     # there may be no time.
     first = tuple(islice(drafted, 1))
@@ -278,7 +288,8 @@ def _for_device(
     plans: dict[str, PlanDraft] = {}
     times: dict[str, float] = {}
     known: dict[str, int] = {}
-    for draft in device_drafts(outcome, given, request, sizes):
+    drafted = device_drafts(outcome, given, request, sizes)
+    for draft in of_least_memory(drafted, request.objective):
         plans[draft.name] = draft
         launches, count = profile.launch_times_us(draft.plan.launches), 0
         if recorded is not None and request.precision is Precision.STRICT:

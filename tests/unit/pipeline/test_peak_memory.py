@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eqsat_opt.api import run
 from eqsat_opt.cost.metrics import PEAK
-from eqsat_opt.errors import ExtractionError
+from eqsat_opt.errors import ExtractionError, OptionError, PlanError
+from eqsat_opt.extract import Objective
 from eqsat_opt.ir import import_model, load_model
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.ir.onnx.exporter import export_model, model_proto
 from eqsat_opt.lab.testing import GraphMaker
+from eqsat_opt.pipeline.forms.plan_memory import of_least_memory
 from eqsat_opt.pipeline.options import Options
+from eqsat_opt.pipeline.plans import read_plan
 from eqsat_opt.pipeline.report.report import Report
 from eqsat_opt.runtime.memory.session_memory import SessionMemory
+from eqsat_opt.select.rebuilding.planning import PlanDraft
 
 FAST = Options(check=1, race=False, measure=False, store="", rules="none", alternatives=0)
 
@@ -50,7 +55,7 @@ def peak_of(model: Any) -> int:
 
 
 def test_a_report_tells_the_peak_of_both_files() -> None:
-    model, report = optimised(rules="default", objective="launches")
+    model, report = optimised(objective="launches")
     assert report.metrics_before[PEAK] == peak_of(MODEL)
     assert report.metrics_after[PEAK] == peak_of(model)
 
@@ -94,3 +99,27 @@ def test_a_cap_on_kernels_is_another_thing(least: float) -> None:
 def test_kernels_of_a_device_run_in_an_order_of_their_own() -> None:
     _, report = optimised(objective="peak_bytes", target="v100")
     assert report.lower_bound <= report.metrics_after[PEAK] <= report.metrics_before[PEAK]
+
+
+def test_a_plan_keeps_the_limit_in_its_arena(tmp_path: Path) -> None:
+    own: dict[str, Any] = {"plan": str(tmp_path / "x.plan.json"), "backends": ("ort", "numpy")}
+    optimised(objective="peak_bytes", **own)
+    least = read_plan(own["plan"]).arena_bytes
+    own["limits"] = (f"peak_bytes<={least}",)
+    optimised(objective="bytes", **own)
+    assert read_plan(own["plan"]).arena_bytes == least
+    with pytest.raises(OptionError, match="memory inside a session is no part of a plan"):
+        optimised(objective="bytes", **{**own, "backends": ("ort",)})
+
+
+def test_a_plan_for_a_device_has_the_least_arena(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.plan.json")
+    plans = []
+    for objective in ("launches", "peak_bytes"):
+        optimised(objective=objective, target="v100", plan=path)
+        plans.append(read_plan(path))
+    assert plans[1].arena_bytes <= plans[0].arena_bytes
+    with pytest.raises(PlanError, match=r"no plan within peak_bytes<=100 was found"):
+        of_least_memory(
+            [PlanDraft("x", "y", plans[0])], Objective({"flops": 1.0}, limits={PEAK: 100.0})
+        )
