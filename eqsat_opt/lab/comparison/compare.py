@@ -136,9 +136,24 @@ def _n_running(graph: Graph) -> int:
 
 
 def _framed(
-    subject: Subject, settings: CompareSettings, clock: _Clock, *, graph: Graph, rules: bool
+    subject: Subject,
+    settings: CompareSettings,
+    clock: _Clock,
+    *,
+    graph: Graph,
+    rules: bool,
+    plans: bool = False,
 ) -> Frame:
-    """Build a separate frame for a method, so that it cannot reuse results of another method."""
+    """Build a separate frame for a method, so that it cannot reuse results of another method.
+
+    Args:
+        subject: the model.
+        settings: settings of the comparison.
+        clock: counts the seconds of measuring.
+        graph: the graph that the method starts from.
+        rules: whether the method rewrites.
+        plans: whether it measures plans, each kernel on its backend, not graphs in one session.
+    """
     profile = settings.profile
     device: SearchPricer = Usual(clock.price)
     backends: Sequence[Backend] = ()
@@ -154,6 +169,8 @@ def _framed(
     board: Board | None = None
     if settings.runs_streams:
         streams = Cores.of(subject.threads)
+        board = ThreadedBoard(subject.tensors, subject.sizes.all)
+    elif profile is None and plans:
         board = ThreadedBoard(subject.tensors, subject.sizes.all)
     elif profile is None:
         board = OrtBoard(subject.threads, subject.sizes.all)
@@ -280,7 +297,8 @@ def run_method(
     """
     clock = _Clock(subject.pricer)
     original = _priced(subject, settings, clock)
-    frame = _framed(subject, settings, clock, graph=subject.graph, rules=True)
+    plans = getattr(settings.searches.get(method), "plans", False)
+    frame = _framed(subject, settings, clock, graph=subject.graph, rules=True, plans=plans)
     if method in settings.engines:
         found = _on_egraph(settings.engines[method], frame, settings, clock=clock, seed=seed)
     else:

@@ -191,6 +191,13 @@ class CompareSettings:
         return self.level == "streams" and self.profile is None
 
     @property
+    def measures_plans(self) -> bool:
+        """Whether a search measures whole outcomes as plans on this processor."""
+        return self.profile is None and any(
+            getattr(one, "plans", False) for one in self.searches.values()
+        )
+
+    @property
     def is_time(self) -> bool:
         """Whether costs are times, in µs, and can be shown as such."""
         goal = self.goal

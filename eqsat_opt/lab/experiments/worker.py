@@ -235,7 +235,9 @@ def _loaded(task: MethodTask, blobs: Sequence[bytes]) -> _Loaded:
             sizes.given,
             pricer=pricer,
             threads=threads,
-            tensors=stored_tensors(given) if settings.runs_streams else {},
+            tensors=stored_tensors(given)
+            if settings.runs_streams or settings.measures_plans
+            else {},
         ),
         model=loaded,
         given=given,

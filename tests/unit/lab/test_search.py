@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ from eqsat_opt.cost.operators import STEPS, OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget as Saturation
 from eqsat_opt.egraph import lower
 from eqsat_opt.errors import OptionError
+from eqsat_opt.extract import Objective
+from eqsat_opt.extract.extraction import Extraction
 from eqsat_opt.ir.graph.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.onnx.exporter import export_model
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.values.types import TensorType
+from eqsat_opt.lab.comparison import saturated as saturation
 from eqsat_opt.lab.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.lab.comparison.saturated import saturated
 from eqsat_opt.lab.search import (
@@ -57,6 +61,7 @@ from tests.oracles.canonical import canonical_hash
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 AMPLE = Budget(20_000)
+GOAL = Objective({"time_us": 1.0})
 
 
 def search(
@@ -628,3 +633,31 @@ def test_rules_are_read_both_ways() -> None:
     graph = g.graph(g("Add", g("Mul", x, y), g("Mul", x, z)), g("Mul", x, g("Add", y, z)))
     _, _, found = rewrites_of(graph, [BOOK["elementwise/factor"]])
     assert set(found) == names
+
+
+def test_extraction_goes_on_until_its_cpu_seconds_are_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A solver that gets a tenth of a core is asked again from its answer, for what is left."""
+    clock = {"wall": 0.0, "cpu": 0.0}
+    monkeypatch.setattr(time, "perf_counter", lambda: clock["wall"])
+    monkeypatch.setattr(time, "process_time", lambda: clock["cpu"])
+    asked: list[tuple[Any, float]] = []
+
+    def solve(incumbent: Any, time_limit_s: float) -> Extraction:
+        asked.append((incumbent, time_limit_s))
+        clock["wall"] += time_limit_s
+        clock["cpu"] += time_limit_s / 10
+        bound = 2.0 if incumbent is None else 1.0
+        choice = {0: (len(asked), 0)}
+        return Extraction(
+            choice, 4.0, bound, gap=0.5, status="feasible", metrics={}, objective=GOAL
+        )
+
+    found = saturation._extracted(solve, None, 3.0, counts_cpu=True)
+    assert [round(limit, 6) for _, limit in asked] == [3.0, 27.0]
+    assert asked[1][0] == {0: (1, 0)}
+    assert (found.choice, found.lower_bound) == ({0: (2, 0)}, 2.0)
+    clock.update(wall=0.0, cpu=0.0)
+    saturation._extracted(solve, None, 3.0, counts_cpu=False)
+    assert len(asked) == 3
