@@ -3,6 +3,7 @@
     python -m benchmarks.searched_graphs alphas [MODEL ...]       # MetaFlow, Table 3, Figure 10
     python -m benchmarks.searched_graphs represented [MODEL ...]  # share that the e-graph holds
     python -m benchmarks.searched_graphs work [MODEL ...]         # OCGGS, Figures 4 and 5
+    python -m benchmarks.searched_graphs sampled [MODEL ...]      # OCGGS, η, Q and K
     python -m benchmarks.searched_graphs devices [MODEL ...]      # MetaFlow, Figure 7
 
 Graphs cost their fused kernels on a device by its profile (`--device`, v100), the rules are
@@ -11,7 +12,8 @@ most `--seconds` of CPU time, on graphs of less than `--growth` times as many op
 original. `represented` runs MetaFlow at `--alpha` until it has seen `--graphs`
 graphs, saturates the model under the same rules, and names the rules by which graphs were reached
 that the e-graph does not represent. `work` counts what OCGGS's searches do on its ResNet and on
-InceptionE, by blocks and by K: graphs met and left sides compared, remembered ones too. `devices`
+InceptionE, by blocks and by K: graphs met and left sides compared, remembered ones too. `sampled`
+varies one of the sampling search's η, Q and K at a time from 1, 20 and 10. `devices`
 says what the search makes of a model on each of several devices, for `--without winograd` on
 such as have no kernels for that algorithm.
 """
@@ -131,6 +133,28 @@ def _work(given: argparse.Namespace) -> Iterator[str]:
                 )
 
 
+_SAMPLINGS = (
+    *(Sampling(rises=rises) for rises in (0, 1, 2, 3)),
+    *(Sampling(samples=samples) for samples in (2, 6, 60)),
+    *(Sampling(length=length) for length in (5, 15, 20, 25)),
+)
+
+
+def _sampled(given: argparse.Namespace) -> Iterator[str]:
+    yield "| model | η | Q | K | cost, µs | graphs | tried | CPU, s | ended |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|---|"
+    budget = Budget(0, cpu_s=given.seconds)
+    for name in given.models or _SEQUENCES:
+        graph = _graph(name)
+        for search in _SAMPLINGS:
+            found = search.run(_frame(graph, given), budget, 0)
+            yield (
+                f"| {name} | {search.rises} | {search.samples} | {search.length} | "
+                f"{found.value:.2f} | {found.graphs} | {found.tried} | {found.cpu_s:.2f} | "
+                f"{found.stopped_by} |"
+            )
+
+
 _DEVICES = ("v100", "p100", "k80")
 
 
@@ -152,7 +176,13 @@ def _devices(given: argparse.Namespace) -> Iterator[str]:
             )
 
 
-_COMMANDS = {"alphas": _alphas, "represented": _represented, "work": _work, "devices": _devices}
+_COMMANDS = {
+    "alphas": _alphas,
+    "represented": _represented,
+    "work": _work,
+    "sampled": _sampled,
+    "devices": _devices,
+}
 
 
 def main() -> None:
