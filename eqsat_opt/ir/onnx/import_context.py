@@ -6,7 +6,7 @@ values may depend on them; their elements may be symbolic dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -267,7 +267,7 @@ class ImportContext:
             op,
             operands,
             (name,),
-            attributes(**attrs),
+            attributes(**self._simplified(attrs)),
             name=call.name if out == call.outputs[0] else "",
             sources=(call.name or next(filter(None, call.outputs), ""),),
         )
@@ -276,6 +276,15 @@ class ImportContext:
         self._define(name, type_)
         self.nodes.append(node)
         return name
+
+    def _simplified(self, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return attributes with sizes as the types have them: a target is the type of a result."""
+        if not self.facts:
+            return attrs
+        return {
+            key: tuple(map(self.facts.simplified, value)) if isinstance(value, tuple) else value
+            for key, value in attrs.items()
+        }
 
     def emit_outputs(self, op: str, inputs: Iterable[str], **attrs: Any) -> None:
         """Add a registry node for each output of the call that is read, in their order."""

@@ -332,6 +332,27 @@ def places_of_ones(count: str) -> onnx.ModelProto:
     )  # fmt: skip
 
 
+def chunked() -> onnx.ModelProto:
+    """A sequence in chunks of two, which it must have, then all its elements in one row."""
+    return model_of(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "i1"], ["length"], axis=0),
+            node("Div", ["length", "two"], ["count"]),
+            node("Concat", ["zero", "count", "two", "eight"], ["parted"], axis=0),
+            node("Reshape", ["x", "parted"], ["chunks"]),
+            node("Reshape", ["chunks", "row"], ["all"]),
+            node("Relu", ["all"], ["positive"]),
+            node("Reshape", ["positive", "s"], ["back"]),
+            node("Relu", ["back"], ["y"]),
+        ],
+        {"x": ["batch", "height", 8]},
+        {"i1": np.array([1]), "two": np.array([2]), "zero": np.array([0]),
+         "eight": np.array([8]), "row": np.array([-1])},
+        {"y": FLOAT},
+    )  # fmt: skip
+
+
 def squared(patches: int = 16) -> onnx.ModelProto:
     """Patches as rows and columns of a square, whose sides are the root of their number."""
     return model_of(
@@ -457,6 +478,7 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
     "named again": named_again,
     "counted down": counted_down,
     "repeated evenly": repeated_evenly,
+    "chunked": chunked,
     "places of all": lambda: places_of_ones("height"),
     "places of three": lambda: places_of_ones("three"),
     "pyramid": pyramid,
@@ -535,6 +557,17 @@ def test_every_size_is_known_by_those_of_the_inputs(name: str) -> None:
     graph = imported(CASES[name]())
     assert not coverage_of(graph).known
     assert "?" not in str(graph.types["y"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_target_is_the_type_of_its_result(name: str) -> None:
+    """Where facts rename a size, the e-graph would have two types for one term."""
+    graph = imported(CASES[name]())
+    targets = [one for one in graph.nodes if one.op in ("Expand", "Reshape")]
+    for one in targets:
+        type_ = graph.tensor_type(one.output)
+        assert type_ is not None
+        assert dict(one.attrs)["shape"] == type_.shape, one
 
 
 @pytest.mark.parametrize("name", CASES)
