@@ -1,12 +1,16 @@
-"""How far the outputs of a model move by themselves: between onnxruntime's levels of optimisation.
+"""How far the outputs of a model move by themselves.
 
-A sigmoid far from zero or a difference of large sums has few digits of its own; who computes
+They move between onnxruntime's levels of optimisation, and with inputs one unit in the last place
+away. A sigmoid far from zero or a difference of large sums has few digits of its own; who computes
 anything else than onnxruntime does to the bit then differs from it, and is not wrong.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -27,6 +31,17 @@ def tolerated_error(source: str | Path, feeds: Feeds, threads: int, least: float
         threads: of its sessions.
         least: what is tolerated of a model whose outputs do not move.
     """
-    levels = (OrtOptions(threads, level="disabled"), OrtOptions(threads))
-    plain, usual = (OrtSession(source, options).run(feeds) for options in levels)
-    return max(least, _TIMES * output_error(usual, plain))
+    plain, usual = (
+        OrtSession(source, one)
+        for one in (OrtOptions(threads, level="disabled"), OrtOptions(threads))
+    )
+    expected = usual.run(feeds)
+    moved = (plain.run(feeds), usual.run({name: _moved(value) for name, value in feeds.items()}))
+    return max(least, *(_TIMES * output_error(one, expected) for one in moved))
+
+
+def _moved(value: Any) -> Any:
+    """Return floats one unit in the last place away, and anything else as it is."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return np.nextafter(value, np.zeros_like(value))
+    return value
