@@ -5,23 +5,28 @@
 
 Every ONNX file below the folder is examined, also inside of wheels and other archives. Nothing is
 downloaded, and only the outcomes are kept, from which a second call continues. Each file gets a
-line; `--coverage` only counts operators that pass through, which is quick. Packages that ship
-models are listed in docs/shipped.md.
+line; `--coverage` only counts operators that pass through, which is quick. `--table` writes the
+ratios of races as a table for benchmarks.tables. Packages that ship models are listed in
+docs/shipped.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from benchmarks.outcomes import Outcome, Settings, gather, line_of, summary_lines
-from eqsat_opt.common.files import Scratch
+from benchmarks.rows import geometric_mean
+from benchmarks.tables import ResultTable
+from benchmarks.versus import BASE, PORTABLE, TUNED
+from eqsat_opt.common.files import Scratch, write_whole
 
-__all__ = ["main", "models_below"]
+__all__ = ["main", "models_below", "race_table"]
 
 _ARCHIVES = (".whl", ".zip")
 _PARTS = (".onnx", ".onnx.data", ".onnx_data")
@@ -53,6 +58,37 @@ def _unpacked(archive: Path, folder: Path, scratch: Path) -> Iterator[tuple[str,
             yield f"{relative}!{name}", target / name
 
 
+def race_table(outcomes: Mapping[str, Outcome], command: str, machine: str) -> ResultTable:
+    """Return the times of races relative to the original's, with geometric means in the last row.
+
+    Where no tuned form won, the portable result stands for it; where no portable result took part,
+    the original does.
+
+    Args:
+        outcomes: outcomes by the names of models; those without a race are left out.
+        command: what made them.
+        machine: what they were measured on.
+    """
+    rows: list[tuple[str, ...]] = []
+    ratios: list[tuple[float, float, float]] = []
+    for name, outcome in outcomes.items():
+        times = dict(outcome.ratios)
+        if not times:
+            continue
+        portable, tuned = times.pop(PORTABLE, None), times.pop(TUNED, None)
+        best = min(times, key=times.__getitem__)
+        ours = min(one for one in (portable, tuned, times[BASE]) if one is not None)
+        ratios.append((portable or times[BASE], ours, ours / times[best]))
+        cells = ("–" if one is None else f"{one:.2f}" for one in (portable, tuned))
+        title = name.removeprefix("./").rpartition("!")[2]
+        rows.append((title, *cells, f"{best}, {times[best]:.2f}", f"{ratios[-1][2]:.2f}"))
+    if rows:
+        means = [f"{geometric_mean(column):.3f}" for column in zip(*ratios, strict=True)]
+        rows.append(("geometric mean", *means[:2], "", means[2]))
+    columns = ("model", ">portable", ">tuned", "best other", ">of best other")
+    return ResultTable(command, machine, columns, tuple(rows))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return 1 if a model failed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -64,6 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--fixed", action="store_true", help="make all sizes literal first")
     parser.add_argument("--json", type=Path, help="where outcomes are kept")
+    parser.add_argument("--table", type=Path, help="write the ratios of races to this file")
+    parser.add_argument("--machine", default="", help="what the table says of the machine")
     parser.add_argument("--again", action="store_true", help="examine again what failed")
     chosen = parser.parse_args(arguments)
     if not chosen.folder.is_dir():
@@ -82,6 +120,13 @@ def main(arguments: list[str] | None = None) -> int:
             console.print(line_of(name, outcome), markup=False, highlight=False, soft_wrap=True)
     for line in summary_lines(outcomes):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if chosen.table is not None:
+        command = (
+            f"python -m benchmarks.shipped WHEELS --race {chosen.race:g} --threads {chosen.threads}"
+            + (f" --budget {chosen.budget:g}" if chosen.budget else f" --effort {chosen.effort}")
+        )
+        table = race_table(outcomes, command, chosen.machine)
+        write_whole(chosen.table, msgspec.json.format(msgspec.json.encode(table)).decode() + "\n")
     return int(any(one.failures for one in outcomes.values()))
 
 

@@ -211,3 +211,22 @@ def test_the_summary_counts_kinds_and_means() -> None:
     assert "wrong: 1" in lines
     assert "known operators that pass through: 2: Add ×2" in lines
     assert "ours: geometric mean 1.000 over 2 models" in lines
+
+
+def test_a_table_of_races() -> None:
+    raced = {
+        "a.whl!a/won.onnx": Outcome(
+            ratios={"onnxruntime": 1.0, "openvino": 0.8, "eqsat-opt": 0.9, "tuned": 0.4}
+        ),
+        "b.onnx": Outcome(ratios={"onnxruntime": 1.0, "eqsat-opt": 0.9}),
+        "dropped.onnx": Outcome(ratios={"onnxruntime": 1.0, "onnxslim": 1.1}),
+        "not raced.onnx": Outcome(),
+    }
+    table = shipped.race_table(raced, "command", "machine")
+    assert table.rows == (
+        ("a/won.onnx", "0.90", "0.40", "openvino, 0.80", "0.50"),
+        ("b.onnx", "0.90", "–", "onnxruntime, 1.00", "0.90"),
+        ("dropped.onnx", "–", "–", "onnxruntime, 1.00", "1.00"),
+        ("geometric mean", "0.932", "0.711", "", "0.766"),
+    )
+    assert shipped.race_table({}, "", "").rows == ()
