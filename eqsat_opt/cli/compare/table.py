@@ -127,7 +127,7 @@ def _rows(found: Comparison, runs: Sequence[Runs]) -> Iterator[_Row]:
 
     def shown(cost: float) -> str:
         if math.isinf(cost):
-            return "above a limit"
+            return "above a limit" if settings.goal.is_limited else "infinite"
         return time_text(cost) if settings.is_time else f"{cost:.4g}"
 
     def of_median(text: Callable[[MethodResult], str], otherwise: str = "") -> list[str]:
@@ -233,7 +233,7 @@ def _range(one: Runs, shown: Callable[[float], str]) -> str:
 
 
 def _share(cost: float, original: float) -> str:
-    """Return a cost as a share of the original's; empty where either is above a limit."""
+    """Return a cost as a share of the original's; empty where either is infinite."""
     is_known = original > 0 and math.isfinite(cost) and math.isfinite(original)
     return f"{cost / original:.3f}" if is_known else ""
 
