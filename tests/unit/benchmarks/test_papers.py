@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks.papers import __main__ as papers
-from benchmarks.papers import verdicts
+from benchmarks.papers import cells, figures, verdicts
 from eqsat_opt import api
 from eqsat_opt.errors import OptionError
 from eqsat_opt.lab import zoo
@@ -76,10 +78,13 @@ def test_the_budget_from_which_a_verdict_holds() -> None:
     assert [row[-1] for row in papers.rows_of([same, other])] == ["4, from 1", "4, from 2"]
 
 
-def figures() -> list[tuple[str, dict[str, Any]]]:
+FIGURE = verdicts.Figure("Figure 1", "it", "1", ours="1", verdict="reproduced")
+
+
+def all_figures() -> list[tuple[str, dict[str, Any]]]:
     found = []
-    for table in papers.tables():
-        given = tomllib.loads((papers.FOLDER / f"{table}.toml").read_text(encoding="utf-8"))
+    for table in figures.tables():
+        given = tomllib.loads((figures.FOLDER / f"{table}.toml").read_text(encoding="utf-8"))
         assert given["title"]
         assert "20" in given["source"]  # a year
         found += [(table, {**given.get("compare", {}), **one}) for one in given["figure"]]
@@ -92,14 +97,14 @@ def require_sides(one: dict[str, Any]) -> None:
     assert one["model"].removeprefix("zoo:").partition("@")[0] in zoo.names()
     assert isinstance(one["paper"], str) or one["paper"].keys() >= one["sides"].keys()
     for side in one["sides"].values():
-        assert side.keys() <= {*papers._SETTINGS, *papers._OPTIONS}
+        assert side.keys() <= {*figures._SETTINGS, *figures._OPTIONS}
         given = {**one, **side}
         (method,) = given["methods"]
         assert given.get("set", {}).keys() <= {method}
         names = ("device", "level", "objective", "measure")
         settings = {name: given[name] for name in names if name in given}
         if "energy_model" in given:
-            settings["energy_model"] = str(papers.FOLDER / given["energy_model"])
+            settings["energy_model"] = str(figures.FOLDER / given["energy_model"])
         CompareSettings((method,), given.get("set", {}), **settings)
 
 
@@ -111,10 +116,10 @@ def test_what_never_rises() -> None:
 
 def test_every_figure_can_be_told() -> None:
     """Its model, metric and settings exist; one that is not run says why."""
-    assert {table for table, _ in figures()} == set(papers.tables()) > {"metaflow", "ocggs"}
+    assert {table for table, _ in all_figures()} == set(figures.tables()) > {"metaflow", "ocggs"}
     keys = {"where", "what", "paper", "why", "model", "metric", "method", "unit", "our_unit"}
-    keys |= {"must_end", "variants", "sides", *papers._SETTINGS, *papers._OPTIONS}
-    for table, one in figures():
+    keys |= {"must_end", "variants", "sides", *figures._SETTINGS, *figures._OPTIONS}
+    for table, one in all_figures():
         assert one.keys() <= keys, table
         assert one["where"]
         if "sides" in one:
@@ -138,7 +143,7 @@ def test_every_figure_can_be_told() -> None:
             # No profile that ships has a model of it: the table brings its own.
             with pytest.raises(OptionError, match="tells no energy"):
                 CompareSettings(tuple(one["methods"]), parameters, **settings)
-            settings["energy_model"] = str(papers.FOLDER / one["energy_model"])
+            settings["energy_model"] = str(figures.FOLDER / one["energy_model"])
         variants = one.get("variants", {"": {}})
         if "variants" in one:
             assert list(variants) == (list(one["paper"]) if is_order else ["before", "after"])
@@ -152,22 +157,33 @@ def test_a_table_from_the_command_line(
 ) -> None:
     text = 'title = "Some paper"\nsource = "2022"\n[[figure]]\nwhere = "§1"\nwhat = "speed"\n'
     (tmp_path / "some.toml").write_text(f'{text}paper = "twice"\nwhy = "no such device"\n')
-    monkeypatch.setattr(papers, "FOLDER", tmp_path)
+    monkeypatch.setattr(figures, "FOLDER", tmp_path)
     output = tmp_path / "out.json"
     monkeypatch.setattr(sys, "argv", ["papers", "some", "--json", str(output)])
     papers.main()
     assert "## Some paper" in capsys.readouterr().out
     (found,) = json.loads(output.read_text(encoding="utf-8"))["some"]
     assert (found["verdict"], found["why"]) == ("not comparable", "no such device")
-    cells = tmp_path / "cells"
+    folder = tmp_path / "cells"
     for _ in range(2):  # the second time it is read
-        monkeypatch.setattr(sys, "argv", ["papers", "--cpu", "1", "2", "--save", str(cells)])
+        monkeypatch.setattr(sys, "argv", ["papers", "--cpu", "1", "2", "--save", str(folder)])
         papers.main()
-        monkeypatch.setattr(papers, "figure_of", None)
-    assert len(list(cells.iterdir())) == 1  # what is not run has no budget
+        monkeypatch.setattr(cells, "figure_of", None)
+    assert len(list(folder.iterdir())) == 1  # what is not run has no budget
     monkeypatch.setattr(sys, "argv", ["papers", "tables"])
     with pytest.raises(SystemExit, match="there is no table 'tables'; choose from some"):
         papers.main()
+
+
+def test_cells_go_to_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers find them by their module, and what came back is stored though one is lost."""
+    own = list(cells.cells_of("collage", [1.0, 2.0]))
+    assert {cells.told.__module__, cells.PaperCell.__module__} == {"benchmarks.papers.cells"}
+    assert len({one.file for one in own}) == len(own)
+    monkeypatch.setattr(cells, "told", lambda cell: asdict(FIGURE) if cell != own[1] else 1 / 0)
+    with ThreadPoolExecutor(1) as executor, pytest.raises(SystemExit, match="run again"):
+        cells.computed(own[:3], tmp_path, executor)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_figure_of_several_sides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,10 +198,10 @@ def test_a_figure_of_several_sides(monkeypatch: pytest.MonkeyPatch) -> None:
         "metric": "uses of matmul/assoc",
         "sides": {"without": {"rules": "concat/add"}},
     }
-    found = papers.figure_of({**given, "paper": {"without": 0, "metaflow": 3}}, common, None)
+    found = figures.figure_of({**given, "paper": {"without": 0, "metaflow": 3}}, common, None)
     assert (found.verdict, found.paper) == ("reproduced", "without 0, metaflow 3")
     given["sides"]["with"] = {"budget": "20"}
-    found = papers.figure_of({**given, "paper": "falls", "metric": "cost"}, common, None)
+    found = figures.figure_of({**given, "paper": "falls", "metric": "cost"}, common, None)
     assert (found.verdict, found.paper) == ("reproduced", "falls")
 
 
@@ -197,14 +213,14 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     common = {"methods": ["metaflow"], "rules": "matmul/assoc", "budget": "20", "device": "v100"}
     given = {"where": "Table 1", "what": "chain", "model": "zoo:weight_chain@tiny"}
     change = {**given, "metric": "kernels", "method": "metaflow", "paper": [4, 2]}
-    found = papers.figure_of(change, common, None)
+    found = figures.figure_of(change, common, None)
     assert (found.ours, found.verdict, found.why) == ("2 → 1", "reproduced", "")
-    found = papers.figure_of({**change, "paper": [4, 4]}, common, None)
+    found = figures.figure_of({**change, "paper": [4, 4]}, common, None)
     assert found.verdict == "not shown"
     variants = {"before": {"alpha": 1.0}, "after": {"alpha": 1.1}}
-    found = papers.figure_of({**change, "variants": variants, "paper": [2, 2]}, common, None)
+    found = figures.figure_of({**change, "variants": variants, "paper": [2, 2]}, common, None)
     assert (found.ours, found.verdict) == ("1 → 1", "reproduced")
-    found = papers.figure_of(
+    found = figures.figure_of(
         {**change, "variants": variants, "paper": {"before": 2, "after": 1}}, common, None
     )
     assert (found.ours, found.verdict) == ("before 1, after 1", "not shown")
@@ -216,12 +232,12 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         "must_end": ["metaflow"],
     }
     order["paper"] = {"eqsat": 1.0, "metaflow": 1.0}
-    assert papers.figure_of(order, common, None).verdict == "reproduced"
-    found = papers.figure_of({**order, "budget": "1"}, common, None)
+    assert figures.figure_of(order, common, None).verdict == "reproduced"
+    found = figures.figure_of({**order, "budget": "1"}, common, None)
     assert (found.verdict, found.ours) == ("not comparable", "")
     assert "metaflow ended by its limit" in found.why
     idle = {**order, "metric": "cpu_s", "rules": "softmax", "methods": ["taso", "metaflow"]}
-    found = papers.figure_of({**idle, "paper": {"taso": 2.0, "metaflow": 1.0}}, common, None)
+    found = figures.figure_of({**idle, "paper": {"taso": 2.0, "metaflow": 1.0}}, common, None)
     assert (found.verdict, found.why) == (
         "not comparable",
         "no rule applies here, so neither searches",
@@ -267,9 +283,9 @@ def test_a_measured_figure(
             runs=runs, race=said.get("race", race), refusal=said.get("refusal", "")
         )
 
-    monkeypatch.setattr(papers, "comparison_of", compared)
+    monkeypatch.setattr(figures, "comparison_of", compared)
     figure = {"where": "Table 2", "what": "it", "model": "m", "metric": "measured", "unit": "µs"}
-    found = papers.figure_of({**figure, "paper": paper}, {"methods": list(paper)}, None)
+    found = figures.figure_of({**figure, "paper": paper}, {"methods": list(paper)}, None)
     assert asked == ["measured"]
     assert (found.verdict, why in found.why) == (verdict, True)
     if verdict != "not comparable":
@@ -283,5 +299,5 @@ def test_a_measured_figure_is_raced(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for metric in ("measured", "cost"):
         given = {"methods": ["nimble"], "level": "streams", "metric": metric}
-        papers.comparison_of("a model of this test", json.dumps(given))
+        figures.comparison_of("a model of this test", json.dumps(given))
     assert raced == [("streams", True), ("streams", False)]
