@@ -71,6 +71,7 @@ CNNS = ["alexnet", "inception_v3", "nasnet_a", "resnet50", "resnext50", "squeeze
 LAYERS = [
     (64, 112, (3, 3)), (64, 56, (3, 3)), (128, 28, (3, 3)), (256, 14, (3, 3)), (512, 7, (3, 3)),
     (48, 35, (5, 5)), (192, 17, (1, 7)), (192, 17, (7, 1)), (384, 8, (1, 3)), (384, 8, (3, 1)),
+    (128, 22, (1, 5)), (128, 22, (5, 1)),
 ]  # fmt: skip
 """Channels, extent and kernel of convolutions in the zoo's models."""
 

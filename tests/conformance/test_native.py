@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.native.convolutions import TILES, layer_error
+from eqsat_opt.runtime.backends.native.convolutions import TILES, layer_error, tilings
 from eqsat_opt.runtime.backends.native.library import instructions, missing
 from tests.oracles.blocked import blocked, convolved, plain, winograd_model
 from tests.oracles.native import NUMBERS, activated, opened
@@ -19,9 +19,7 @@ if missing():
 
 CASES = 150
 CASES_SLOW = 2_400
-KERNELS = [
-    (kernel, tile, in_run) for kernel, tiles in TILES.items() for tile in tiles for in_run in (0, 1)
-]
+KERNELS = [(kernel, tile, int(in_run)) for kernel in TILES for tile, in_run in tilings(kernel)]
 
 
 def draw(rng: np.random.Generator) -> dict[str, Any]:

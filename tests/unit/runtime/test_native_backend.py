@@ -63,11 +63,12 @@ def test_what_is_offered() -> None:
         "winograd-2x2-in-run",
         "winograd-4x4",
         "winograd-4x4-in-run",
+        "winograd-6x6",
     ]
     assert names(conv(kernel=(1, 7))) == ["winograd-1x2", "winograd-1x2-in-run"]
     relu = conv()
     relu = replace(relu, steps=(*relu.steps, Step("Relu", (), (2,))), outputs=(3,))
-    assert len(names(relu)) == 4
+    assert len(names(relu)) == 5
     assert names(conv(group=32, kernel=(5, 5), strides=(2, 2))) == ["depthwise"]
 
 
@@ -125,10 +126,11 @@ def test_what_is_not_offered(kernel: Kernel) -> None:
 
 
 def test_fewer_products_have_a_lower_bound_and_larger_errors() -> None:
-    two, _, four, _ = load_backend("native").implementations(conv())
+    two, _, four, _, six = load_backend("native").implementations(conv())
     assert two.arithmetic == pytest.approx(4 / 9)
     assert four.arithmetic == pytest.approx(1 / 4)
-    assert 0 < two.error < four.error < 1e-4
+    assert six.arithmetic == pytest.approx(16 / 81)
+    assert 0 < two.error < four.error < six.error < 1e-4
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ from eqsat_opt.ir.onnx.kernel_export import export_kernel
 from eqsat_opt.ir.values.types import require_static
 from eqsat_opt.runtime.backends.native import NAME
 from eqsat_opt.runtime.backends.native.convolutions import (
-    TILES,
     convolutions,
     is_plain,
     layer_error,
+    tilings,
     winograd_name,
 )
 from eqsat_opt.runtime.backends.native.depthwise import (
@@ -115,8 +115,7 @@ class NativeBackend:
                 ),
                 error=layer_error(tile, size),
             )
-            for tile in TILES.get(size, ())
-            for in_run in (False, True)
+            for tile, in_run in tilings(size)
         )
 
     def request(self, offer: Offer) -> bytes:

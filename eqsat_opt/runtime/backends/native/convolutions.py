@@ -15,13 +15,15 @@ from eqsat_opt.runtime.backends.native.epilogues import attributes, epilogue, is
 from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, SiteWay
 from eqsat_opt.runtime.backends.ort.nchwc import NCHWC_DOMAIN
 
-__all__ = ["TILES", "convolutions", "is_plain", "layer_error", "winograd_name"]
+__all__ = ["TILES", "convolutions", "is_plain", "layer_error", "tilings", "winograd_name"]
 
 TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
-    (3, 3): ((2, 2), (4, 4)),
+    (3, 3): ((2, 2), (4, 4), (6, 6)),
     (5, 5): ((2, 2), (4, 4)),
     (1, 3): ((1, 4),),
     (3, 1): ((4, 1),),
+    (1, 5): ((1, 2), (1, 4)),
+    (5, 1): ((2, 1), (4, 1)),
     (1, 7): ((1, 2),),
     (7, 1): ((2, 1),),
 }
@@ -29,13 +31,28 @@ TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
 the m of Winograd's F(m, r)."""
 
 
+_ALWAYS_LOADED = (6, 6)
+"""A tile that gains in layers of few channels and large images, where weights are no burden."""
+
+
+def tilings(kernel: tuple[int, int]) -> Iterator[tuple[tuple[int, int], bool]]:
+    """Yield the algorithms for a size of the window: a tile, and whether a run transforms weights.
+
+    Weights are transformed in each run, which reads and keeps less memory, or once when the model
+    is loaded.
+    """
+    for tile in TILES.get(kernel, ()):
+        yield tile, False
+        if tile != _ALWAYS_LOADED:
+            yield tile, True
+
+
 def winograd_name(tile: tuple[int, int], in_run: bool) -> str:
     """Return the name of an algorithm.
 
     Args:
         tile: outputs per tile, by height and width.
-        in_run: whether weights are transformed in each run, which reads and keeps less memory, or
-            once when the model is loaded.
+        in_run: whether weights are transformed in each run.
     """
     return f"winograd-{tile[0]}x{tile[1]}{'-in-run' if in_run else ''}"
 
@@ -79,11 +96,10 @@ def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
         if node.domain == NCHWC_DOMAIN and node.op_type == "Conv":
             weights = shapes.get(node.input[1], ())
             if len(weights) == 4 and _is_ours(node, weights, shapes, block):
-                tiles = TILES.get((weights[2], weights[3]), ())
                 silu = followers.get(node.output[0])
                 nodes = (node,) if silu is None else (node, silu)
-                if tiles:
-                    ways = (_way(nodes, tile, r, block) for tile in tiles for r in (False, True))
+                ways = [_way(nodes, *one, block) for one in tilings((weights[2], weights[3]))]
+                if ways:
                     yield Site(tuple(one.name for one in nodes), tuple(ways))
 
 
