@@ -13,6 +13,7 @@ docs/shipped.md.
 from __future__ import annotations
 
 import argparse
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ from eqsat_opt.common.files import Scratch, write_whole
 __all__ = ["main", "models_below", "race_table"]
 
 _ARCHIVES = (".whl", ".zip")
+_SOURCES = (".tar.gz", ".tgz")
 _PARTS = (".onnx", ".onnx.data", ".onnx_data")
 
 
@@ -42,17 +44,29 @@ def models_below(folder: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".onnx" and path.is_file():
             yield path.relative_to(folder).as_posix(), path
-        elif path.suffix in _ARCHIVES and zipfile.is_zipfile(path):
+        elif _is_archive(path):
             yield from _unpacked(path, folder, scratch)
+
+
+def _is_archive(path: Path) -> bool:
+    if path.suffix in _ARCHIVES:
+        return zipfile.is_zipfile(path)
+    return path.name.endswith(_SOURCES) and tarfile.is_tarfile(path)
 
 
 def _unpacked(archive: Path, folder: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
     relative = archive.relative_to(folder).as_posix()
     target = scratch / relative
-    with zipfile.ZipFile(archive) as packed:
-        names = sorted(name for name in packed.namelist() if name.endswith(_PARTS))
-        for name in names:  # extract() keeps every name below the target
-            packed.extract(name, target)
+    if archive.suffix in _ARCHIVES:
+        with zipfile.ZipFile(archive) as packed:
+            names = sorted(name for name in packed.namelist() if name.endswith(_PARTS))
+            for name in names:  # extract() keeps every name below the target
+                packed.extract(name, target)
+    else:
+        with tarfile.open(archive) as source:
+            names = sorted(name for name in source.getnames() if name.endswith(_PARTS))
+            for name in names:
+                source.extract(name, target, filter="data")
     for name in names:
         if name.endswith(".onnx"):
             yield f"{relative}!{name}", target / name

@@ -121,6 +121,9 @@ _TOLD: Mapping[str, tuple[int, ...]] = {
 
 _MEASURING = ("Shape", "Size")
 
+_OF_ATTENTION = 4
+"""Operands of attention that equations are about: queries, keys, values and a mask."""
+
 _COUNTING = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 """Operators whose results have as many elements as they find."""
 
@@ -142,6 +145,12 @@ def _form(node: onnx_ir.Node) -> str:
             return "no equation is about sizes that keep the ratio of the sides"
     if node.op_type == "Squeeze" and len(node.inputs) < 2 and "axes" not in attributes:
         return "sizes that only a run tells decide the rank of its result"
+    if node.op_type == "Attention" and (
+        sum(value is not None for value in node.inputs) > _OF_ATTENTION
+        or any(attributes.get_int(name, 0) for name in ("is_causal", "qk_matmul_output_mode"))
+        or ("softcap" in attributes and attributes["softcap"].as_float())
+    ):
+        return "no equation is about attention with a cache, a cap or a causal mask"
     if attributes.get_string("auto_pad", "NOTSET").startswith("SAME"):
         return "sizes that only a run tells decide its padding"
     return ""

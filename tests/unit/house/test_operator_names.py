@@ -94,7 +94,7 @@ HELD: dict[str, dict[str, str]] = {
             "Abs Add And Cast Div Equal Gather Greater GreaterOrEqual Less LessOrEqual Max Min Mod "
             "Mul Neg Not Or Pad ReduceMax ReduceMin ReduceProd ReduceSum Sub Where Xor",
         "ir/passes/gemms.py": "Add MatMul Transpose",
-        "ir/passes/passing.py": "Expand Pad Range Reshape Resize Slice TopK",
+        "ir/passes/passing.py": "Attention Expand Pad Range Reshape Resize Slice TopK",
         "ir/passes/fp16.py": "Cast InstanceNormalization LRN",
         "ir/graph/handles.py": "Reshape",
         "ir/passes/infinite_products.py": "Div Mul",

@@ -105,6 +105,22 @@ def test_a_mask_is_read_whatever_its_size() -> None:
     assert not coverage_of(import_model(load_model(model))).known
 
 
+@pytest.mark.parametrize("changes", [{"softcap": 5.0}, {"is_causal": 1}, {}])
+def test_attention_with_a_cache_or_a_cap_is_explained(changes: dict[str, Any]) -> None:
+    names = ["q", "k", "v", *(() if changes else ("", "past_k", "past_v"))]
+    results = ["y", *(() if changes else ("all_k", "all_v"))]
+    graph = helper.make_graph(
+        [helper.make_node("Attention", names, results, **changes)],
+        "g",
+        [helper.make_tensor_value_info(name, FLOAT, ["n", 2, 3, 4]) for name in names if name],
+        [helper.make_tensor_value_info(name, FLOAT, None) for name in results],
+    )
+    imports = [helper.make_opsetid("", 23)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=11)
+    (found,) = passing_operators(import_model(load_model(model)))
+    assert "a cache, a cap or a causal mask" in found.why
+
+
 def test_what_is_behind_an_unknown_shape_is_not_explained() -> None:
     graph = import_model(load_model(_model(_node("Odd", "x", out="a"), _node("Neg", "a"))))
     assert dict(coverage_of(graph).known) == {"Neg": 1, "Relu": 1}
