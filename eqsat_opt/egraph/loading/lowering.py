@@ -20,11 +20,14 @@ from eqsat_opt.ir.graph.handles import reshaped, uniform_value
 from eqsat_opt.ir.ops import get_op, with_trait
 from eqsat_opt.ir.ops._base import IllTyped
 from eqsat_opt.ir.values.dims import Dim, literal
-from eqsat_opt.ir.values.types import OtherType, StaticType, TensorType, ValueType
+from eqsat_opt.ir.values.types import FLOATS, OtherType, StaticType, TensorType, ValueType
 
 __all__ = ["lower"]
 
 _BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("moving")
+
+_COMPARING = with_trait("broadcasting") & with_trait("truth")
+"""Comparisons, whose uniform constants are scalar literals too where they compare floats."""
 
 
 @dataclass
@@ -76,6 +79,11 @@ class _Lowering:
         """Return the value of a small uniform constant; ``None`` for any other term."""
         handle = self.lowered_constant(term)
         return None if handle is None else uniform_value(handle)
+
+    def is_float(self, term: int) -> bool:
+        """Return whether a term is a tensor of floats."""
+        type_ = self.terms[term].type
+        return isinstance(type_, TensorType) and type_.dtype in FLOATS
 
     def reshaped(self, term: int, shape: tuple[Dim, ...]) -> int:
         """Return the operand with leading axes of size 1; a constant gives another constant."""
@@ -174,7 +182,7 @@ class _Lowering:
             term = children[0]
             for child in children[1:]:
                 term = self.apply("Concat", [term, child], sources, **attrs)
-        elif node.op in _BROADCASTING:
+        elif node.op in _BROADCASTING or (node.op in _COMPARING and self.is_float(children[0])):
             term = self.add(
                 node.op,
                 node.attrs,

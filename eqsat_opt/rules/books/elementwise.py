@@ -141,6 +141,16 @@ def relu_sum(x: Tensor) -> Sides:
     return ops.Relu(x) + ops.Relu(ops.Neg(x)), ops.Abs(x), is_float(x)
 
 
+@rule("elementwise/mask-as-sign", numerics=Numerics.FINITE)
+def mask_as_sign(x: Tensor) -> Sides:
+    """The number 1 where x is positive, else 0, is the sign of relu(x) (NaN aside).
+
+    It is the derivative of a relu in steps of training, and joins kernels of floats.
+    """
+    mask = ops.Cast(ops.Greater(x, scalar(0.0, x)), to=x.dtype)
+    return mask, ops.Sign(ops.Relu(x)), is_float(x)
+
+
 # Maxima and minima are a lattice ------------------------------------------------------------------
 
 _OTHER = {"Max": "Min", "Min": "Max"}

@@ -360,6 +360,27 @@ def test_integers_that_overflow_have_no_such_laws(dtype: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("dtype", "zero", "to", "matched"),
+    [
+        ("float32", 0.0, "float32", True),
+        ("float64", 0.0, "float64", True),
+        ("float32", 1.0, "float32", False),
+        ("float32", 0.0, "float64", False),
+        ("int32", 0.0, "int32", False),
+    ],
+)
+def test_a_mask_of_positive_floats_is_a_sign(
+    dtype: str, zero: float, to: str, matched: bool
+) -> None:
+    for is_turned in (False, True):
+        g = GraphMaker()
+        x, border = g.input("x", 2, 3, dtype=dtype), g.constant(np.asarray(zero, dtype))
+        compared = g("Greater", border, x) if is_turned else g("Greater", x, border)
+        found = is_matched("elementwise/mask-as-sign", g.graph(g("Cast", compared, to=to)))
+        assert found == (matched and not is_turned)
+
+
 @pytest.mark.parametrize(("factor", "matched"), [(2.0, True), (1e22, False)])
 def test_an_epsilon_stays_a_number(factor: float, matched: bool) -> None:
     g = GraphMaker()
