@@ -64,6 +64,9 @@ _GAUSSIAN = 16.0
 
 _NO_RANGES: Mapping[str, QuantisedRange] = MappingProxyType({})
 
+_JUDGING = 4
+"""Samples, or rows of one sample, of which one judges what was fitted to the others."""
+
 _INTEGERS = ("int8 per column", "uint8 per column", "int8", "uint8")
 """Implementations whose kernel also computes on integers in fixed ranges."""
 
@@ -317,10 +320,11 @@ class _Errors:
         shape = self._network.shapes[site]
         times = faster(self._network.prices, shape)
         rows, matrix = [one[site.data.name or ""] for one in self._samples], site.matrix()
-        fitted, to_fit = [], FittingRows(rows)
+        fitting, judging = _divided(rows)
+        fitted, to_fit = [], FittingRows(fitting)
         for name in self._useful.get(shape, times):
             # One that shares its kernel differs by what it is fitted to, which takes seconds.
-            if deadline.expired and known[name].kernel != name:
+            if known[name].kernel != name and (deadline.expired or not judging):
                 continue
             one = known[name].fitted(matrix, to_fit)
             if one is not None:
@@ -329,6 +333,11 @@ class _Errors:
         errors = local_errors(site, rows, fitted, self._options)
         if errors is None:
             return
+        to_judge = [one for one in fitted if one.kernel != one.name]
+        apart = local_errors(site, judging, to_judge, self._options) if to_judge else None
+        if apart is not None:
+            squares = {**errors.mean_square, **apart.mean_square}
+            errors = replace(errors, mean_square=squares)
         self._useful.setdefault(shape, _useful(times, errors))
         gains = self._gain(site.name, errors.differences)
         for name, square in errors.mean_square.items():
@@ -367,6 +376,27 @@ class _Errors:
             for each, found in zip(self.crests, zip(*shifts, strict=True), strict=True):
                 each.extend(map(_crest, filter(_is_moved, found)))
         return self._gains[name]
+
+
+_Rows = Sequence[npt.NDArray[Any]]
+
+
+def _divided(rows: _Rows) -> tuple[_Rows, _Rows]:
+    """Divide rows into those to which weights are fitted and those on which the fit is judged.
+
+    Errors on rows to which weights were fitted say little of others where there are few. A quarter
+    judges. Whole samples stay together, as rows of one sample may be alike; where there is only one
+    sample of one row, nothing is left to judge by.
+
+    Args:
+        rows: rows `[..., k]` of each sample, one at least.
+    """
+    if len(rows) > 1:
+        n_judging = max(1, len(rows) // _JUDGING)
+        return rows[:-n_judging], rows[-n_judging:]
+    flat = rows[0].reshape(-1, rows[0].shape[-1])
+    n_fitting = len(flat) - len(flat) // _JUDGING
+    return [flat[:n_fitting]], [flat[n_fitting:]] if n_fitting < len(flat) else []
 
 
 def _moved(candidate: ProductSite | Unit) -> tuple[str, ...]:

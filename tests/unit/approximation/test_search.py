@@ -32,6 +32,13 @@ def _feeds(first: int, count: int = 2) -> tuple[dict[str, Any], ...]:
     )
 
 
+def _alike(first: int, count: int) -> tuple[dict[str, Any], ...]:
+    """Return inputs whose rows are sums of a few directions, and a little of all others."""
+    mixed = np.random.default_rng(7).standard_normal((64, 64)).astype(np.float32)
+    mixed[12:] *= 0.1
+    return tuple({"x": one["x"] @ mixed} for one in _feeds(first, count))
+
+
 @pytest.fixture
 def survey(layers: onnx_ir.Model, staging: Staging, monkeypatch: pytest.MonkeyPatch) -> Survey:
     """Return a survey of the two layers with invented prices."""
@@ -101,7 +108,7 @@ def test_weights_that_make_up_for_errors_are_fitted_to_their_site(
     monkeypatch.setattr(surveying, "measure_prices", lambda *_: prices)
     monkeypatch.setattr(surveying, "static_region", lambda *_, **__: TimedRegion())
     found = survey_of(
-        layers, _feeds(0, 32), staging, _OPTIONS, deadline=Deadline.never(), progress=lambda _: None
+        layers, _alike(0, 32), staging, _OPTIONS, deadline=Deadline.never(), progress=lambda _: None
     )
     offered = [
         {one.name: one.squares[0] for one in kernel.options}
@@ -111,7 +118,8 @@ def test_weights_that_make_up_for_errors_are_fitted_to_their_site(
     # What is as fast and more exact at one site is all that another one is offered.
     assert [len(squares) for squares in offered] == [2, 1]
     assert offered[0][f"{plain}, compensated"] < 0.8 * offered[0][plain]
-    held_back, fed = expected_of(staging.original, _feeds(50, 4), _OPTIONS), _feeds(50, 4)
+    fed = _alike(50, 4)
+    held_back = expected_of(staging.original, fed, _OPTIONS)
     moved = []
     for way in times:
         session = OrtSession(staging.of(found.applied(layers, dict.fromkeys("my", way))), _OPTIONS)
@@ -122,6 +130,30 @@ def test_weights_that_make_up_for_errors_are_fitted_to_their_site(
             )
         )
     assert moved[1] < moved[0]
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_a_fit_is_judged_on_other_rows(
+    samples: int, layers: onnx_ir.Model, staging: Staging,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Few rows can be fitted without an error, which says nothing of others."""
+    plain = "weights of 4 bits by 32, asymmetric"
+    prices = Prices({_SHAPE: 100.0}, {_SHAPE: {plain: 20.0, f"{plain}, compensated": 19.0}}, {})
+    monkeypatch.setattr(surveying, "measure_prices", lambda *_: prices)
+    monkeypatch.setattr(surveying, "static_region", lambda *_, **__: TimedRegion())
+    found = survey_of(
+        layers, _feeds(0, samples), staging, _OPTIONS,
+        deadline=Deadline.never(), progress=lambda _: None,
+    )  # fmt: skip
+    offered = {
+        one.name: one.squares[0]
+        for kernel in found.kernels
+        if kernel.makes[0] == "m"
+        for one in kernel.options
+        if one.name != EXACT
+    }
+    assert offered[f"{plain}, compensated"] > 0.7 * offered[plain]
 
 
 def test_products_without_prices_are_late(
