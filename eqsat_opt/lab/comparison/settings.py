@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from eqsat_opt.cost.analytic import ProfilePricer
-from eqsat_opt.cost.metrics import ENERGY, TIME, metric_name, peaks_capped, require_priced
+from eqsat_opt.cost.metrics import ENERGY, PEAK, TIME, metric_name, peaks_capped, require_priced
 from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.extract import Objective, parse_objective
 from eqsat_opt.lab.comparison.engines import ENGINES, EGraphMethod, EqSat
@@ -135,6 +135,11 @@ class CompareSettings:
             )
         assert self.profile is not None or not self.device
         self._require_energy()
+        if self.goal.uses(PEAK):
+            raise OptionError(
+                f"{PEAK} depends on the order of the kernels, which searches do not compare; "
+                "minimise or limit it with eqsat-opt optimize"
+            )
         require_priced(self.goal, self._priced)
         if self.level not in LEVELS:
             raise OptionError(f"unknown level {self.level!r}; {or_nearest(self.level, LEVELS)}")

@@ -349,6 +349,7 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--budget", "graph=1"], "; did you mean graphs?"),
         (["--methods", "sampling", "--set", "sampling.samples=3"], "give an even number"),
         (["--level", "tiles"], "unknown level 'tiles'; choose from operators, kernels"),
+        (["--limit", "peak_bytes<=1e6"], "peak_bytes depends on the order of the kernels"),
         (["--level", "streams", "--objective", "time*bytes"], "do not add up; give a sum"),
         (["--objective", "speed"], "unknown metric 'speed'"),
         (["--objective", "costs.py:slow"], "names no function; write FILE.py:NAME(METRICS)"),
