@@ -99,6 +99,7 @@ class ImportContext:
         self.model = model
         self.exact = exact
         self.facts = facts
+        self.folded: Mapping[str, Array] = {}
         self.opset = model.graph.opset_imports.get("", 1)
         self.types: dict[str, ValueType] = {}
         self.constants: dict[str, Constant] = {}
@@ -171,6 +172,8 @@ class ImportContext:
 
     def array(self, name: str, most: int = _READABLE) -> Array:
         """Return the contents of a constant of at most so many elements, by default a small one."""
+        if name in self.folded:
+            return self.folded[name]
         if name not in self._arrays:
             constant = self.constants.get(name)
             if constant is None or constant.type.size > most:

@@ -64,12 +64,13 @@ _ROUNDS = 5
 _CONVOLUTIONS = frozenset(op for op in with_trait("spatial") if get_op(op).kind == "contraction")
 """Operators whose result has an element along each spatial axis; that of a pool may be empty."""
 
+Array = npt.NDArray[Any]
+
 NO_READERS: Mapping[str, Reader] = {}
+NO_ARRAYS: Mapping[str, Array] = {}
 
 INITIALIZER = "eqsat_opt.initializer"
 """Key in ``payload.meta`` of an opaque Constant that represents an initializer."""
-
-Array = npt.NDArray[Any]
 
 
 def import_model(
@@ -78,6 +79,7 @@ def import_model(
     *,
     exact: bool = False,
     conditions: Mapping[str, bool] | None = None,
+    folded: Mapping[str, Array] = NO_ARRAYS,
     foreign: Mapping[str, Reader] = NO_READERS,
 ) -> Graph:
     """Return the typed graph of a model; the unchanged model stays attached as ``graph.model``.
@@ -92,6 +94,7 @@ def import_model(
             by several operators, which libraries round differently from their own kernel.
         conditions: values of the conditions of Ifs that are known from elsewhere, such as folding,
             by the name of the value.
+        folded: integers that are known from elsewhere in the same way, such as computed sizes.
         foreign: readers of operators of any domain that are only called in this import, by name.
 
     Raises:
@@ -102,6 +105,7 @@ def import_model(
     facts = SizeFacts()
     for _ in range(_ROUNDS):
         importer = _Importer(plain, exact, conditions=conditions, facts=facts, foreign=foreign)
+        importer.folded = folded
         graph = importer.run(shapes or {})
         found = facts.merged(importer.new_facts(graph))
         if found == facts:

@@ -6,9 +6,12 @@ only one of the branches lets the model run: a squeezed state enters an LSTM, an
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir
 
 from eqsat_opt.errors import ModelError
@@ -16,10 +19,17 @@ from eqsat_opt.ir.graph.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx.bodies.importer import BRANCHES, is_if
 from eqsat_opt.ir.onnx.contradictions import NeverRuns
 from eqsat_opt.ir.onnx.files.load import node_reads
+from eqsat_opt.ir.onnx.import_context import is_small_integer
 from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.onnx.mapping import READERS
 from eqsat_opt.ir.values.types import OtherType
 
-__all__ = ["folded_conditions", "import_decided"]
+__all__ = ["folded_conditions", "folded_sizes", "import_decided"]
+
+Array = npt.NDArray[Any]
+
+_MOST_OF_SIZES = 6
+"""Imports of a model after which folded sizes lead to no other."""
 
 _MOST_TRIALS = 4
 """Ifs of which both branches are tried in turn; the model is imported once for each."""
@@ -31,7 +41,8 @@ def import_decided(
     """Import a model such that no If of its normal form has a condition that is known.
 
     A branch is entered by the importer, which applies all that it knows of shapes to the nodes of
-    the branch. So each condition that the normal form folds is given to another import.
+    the branch. So each condition that the normal form folds is given to another import, and so are
+    sizes that it folds, where an operator could not be read without them.
 
     Args:
         model: the model.
@@ -42,15 +53,19 @@ def import_decided(
         the imported graph and its normal form.
     """
     conditions: dict[str, bool] = {}
-    while True:
-        imported = import_model(model, exact=exact, conditions=conditions)
+    sizes: dict[str, Array] = {}
+    for count in itertools.count(1):
+        imported = import_model(model, exact=exact, conditions=conditions, folded=sizes)
         clean = normal_form(imported)
         folded = {} if clean is None else folded_conditions(clean)
-        if folded.keys() <= conditions.keys():
+        measured = {} if clean is None or count >= _MOST_OF_SIZES else folded_sizes(clean)
+        if folded.keys() <= conditions.keys() and measured.keys() <= sizes.keys():
             folded = _without_alternative(model, imported, conditions, exact=exact)
             if not folded:
                 return imported, clean
         conditions.update(folded)
+        sizes.update(measured)
+    raise AssertionError("unreachable")
 
 
 def _without_alternative(
@@ -119,4 +134,25 @@ def folded_conditions(graph: Graph) -> dict[str, bool]:
             value = np.asarray(constant.load()).reshape(-1)
             if value.size == 1:
                 found[name] = bool(value[0])
+    return found
+
+
+def folded_sizes(graph: Graph) -> dict[str, Array]:
+    """Return short integers that folding has made constant, and that unread operators take.
+
+    Sizes are computed in floats too (a factor of the smaller side, rounded down), where no size is
+    followed, but folded.
+    """
+    found: dict[str, Array] = {}
+    for node in graph.nodes:
+        payload = node.payload if node.op == OPAQUE else None
+        if payload is None or payload.domain != "" or payload.op_type not in READERS:
+            continue
+        for own, value in zip(node.inputs, payload.inputs, strict=True):
+            name = "" if value is None else value.name or ""
+            constant = graph.constants.get(own)
+            if constant is None or (own == name and value.is_initializer()):
+                continue
+            if name and is_small_integer(constant.type):
+                found[name] = np.asarray(constant.load())
     return found

@@ -20,7 +20,9 @@ from eqsat_opt.ir.onnx.exporter import export_model
 from eqsat_opt.ir.onnx.files.load import load_model
 from eqsat_opt.ir.onnx.folding import exact_value
 from eqsat_opt.ir.onnx.importer import import_model
+from eqsat_opt.ir.passes.conditions import import_decided
 from eqsat_opt.ir.passes.coverage import coverage_of
+from eqsat_opt.ir.passes.normalise import normalise
 from eqsat_opt.ir.values.dims import Dim, evaluate_dim, floor_div, sym
 from eqsat_opt.ir.values.types import TensorType
 from eqsat_opt.pipeline.options import Options
@@ -557,6 +559,32 @@ def test_every_size_is_known_by_those_of_the_inputs(name: str) -> None:
     graph = imported(CASES[name]())
     assert not coverage_of(graph).known
     assert "?" not in str(graph.types["y"])
+
+
+def test_sizes_that_floats_compute_are_known_once_they_are_folded() -> None:
+    """A detector scales pictures by a factor; its sizes are literal, but no arithmetic of sizes."""
+    model = model_of(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Cast", ["s"], ["sizes"], to=FLOAT),
+            node("Mul", ["sizes", "factors"], ["larger"]),
+            node("Floor", ["larger"], ["whole"]),
+            node("Cast", ["whole"], ["wanted"], to=INT64),
+            node("Resize", ["x", "", "", "wanted"], ["r"], mode="nearest"),
+            node("Flatten", ["r"], ["f"]),
+            node("Gemm", ["f", "w"], ["g"]),
+            node("Relu", ["g"], ["y"]),
+        ],
+        {"x": [2, 3, 5, 7]},
+        {"factors": np.array([1, 1, 1.5, 1.5], np.float32), "w": np.ones((210, 4), np.float32)},
+        {"y": FLOAT},
+    )
+    imported_once, clean = import_decided(load_model(model), normalise, exact=False)
+    assert not coverage_of(imported_once).known
+    assert clean is not None
+    assert str(clean.types["y"]) == "float32[2,4]"
+    (found,) = (one for one in clean.nodes if one.op == "Resize")
+    assert clean.types[found.output] == TensorType("float32", (2, 3, 7, 10))
 
 
 @pytest.mark.parametrize("name", CASES)
