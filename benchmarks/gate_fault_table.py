@@ -368,7 +368,7 @@ _LEVEL_1: dict[str, _Edits] = {
         ("max(self._least.get(name, 0), axis + 1)", "max(self._least.get(name, 0), axis)"),
     ),
     "instances.search": (
-        ("types = fits(self.rule.rhs, (), found)", "types = True"),
+        ("types = _types(self.rule, found)", "types = True"),
         ("key=_size", "key=lambda one: -_size(one)[0]"),
     ),
     "typing.landmarks": (

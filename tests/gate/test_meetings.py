@@ -19,10 +19,13 @@ from eqsat_opt.proving.instances.search import find_instances
 from eqsat_opt.proving.numbers.designed import values_beyond
 from eqsat_opt.proving.numbers.evaluation import program
 from eqsat_opt.proving.typing.extents import Extents, apply, resolve
+from eqsat_opt.proving.typing.landmarks import landmarks
 from eqsat_opt.rules import Float, Numerics, Sides, Tensor, near, ops, real, rule
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Expr
+from tests.gate.cases import Case
+from tests.gate.wrong_rules import edges
 
 X, Y, Z = Tensor("x"), Tensor("y"), Tensor("z")
 LEVELS = (Numerics.REASSOCIATE, Numerics.REFACTOR, Numerics.RELAXED)
@@ -85,15 +88,13 @@ def test_sizes_are_proposed_that_divide_each_other() -> None:
     m, n = X.dim(0), X.dim(1)
     rest = m - m // 5 * 5
     group = _only(_moved((rest // 4) * (n // 6)))
-    pins = [[pin.args[1].args[0] for pin in one] for one in group.wanted[0].pins]
-    assert any(max(one) % min(one) == 0 for one in pins)
+    assert any(max(one) % min(one) == 0 for one in group.wanted[0].values)
 
 
 def test_all_of_many_courses_are_wanted_and_the_rarest_first() -> None:
     m, n = X.dim(0), X.dim(1)
     group = _only(_moved(1 // (1 + (m * n - 91) * (m * n - 91))))
-    first = group.wanted[0].pins[0]
-    assert math.prod(pin.args[1].args[0] for pin in first) == 91
+    assert math.prod(group.wanted[0].values[0]) == 91
 
 
 @pytest.mark.parametrize("sizes", [(7, 13), (6, 2)])
@@ -102,6 +103,22 @@ def test_instances_take_every_course(sizes: tuple[int, int]) -> None:
     one = _moved(1 // (1 + (m - sizes[0]) * (m - sizes[0]) + (n - sizes[1]) * (n - sizes[1])))
     shapes = Counter(p.types["x"].shape[:2] for p in find_instances(one, limit=48).points)
     assert shapes[sizes] >= 3
+
+
+def test_courses_are_met_that_an_operator_orders() -> None:
+    found = find_instances(edges.nearly_adjacent_slices.rule, limit=32).points
+    assert sum(one.attrs["b"] < one.attrs["c"] for one in found) >= 3
+
+
+def test_no_instance_is_too_large_to_evaluate() -> None:
+    found = find_instances(edges.dilation_of_fifth_degree.rule, limit=32).points
+    assert 0 < max(one.attrs["d"] for one in found) < 40
+
+
+def test_floats_lie_just_within_conditions() -> None:
+    inside = [a for a in landmarks(edges.leaky_as_maximum.rule).reals if 0 > a * (1 - a) >= -0.01]
+    assert max(inside) > 1.0
+    assert min(inside) < 0.0
 
 
 def test_given_sizes_are_kept_and_others_made_of_them() -> None:
@@ -125,6 +142,14 @@ def test_products_with_numbers_are_solved() -> None:
     assert extents.unify(apply(mul, 2, fourth), apply(mul, 5, third))
     assert resolve(fourth) is not resolve(third)
     assert extents.equations
+
+
+# Infinities ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("one", [edges.equal_by_difference, edges.nan_of_sum])
+def test_infinities_meet(one: Case) -> None:
+    assert breach(one.rule, Numerics.BITEXACT, max_points=8) is not None
 
 
 # Beyond the range ---------------------------------------------------------------------------------

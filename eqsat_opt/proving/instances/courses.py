@@ -37,6 +37,8 @@ _REAL = 0.75
 _SIDES = frozenset({"==", "!=", "<", "<="})
 _EACH = 2
 """Combinations of each kind that are proposed for a course."""
+_ORDERS = 40
+"""Most combinations that are proposed for a course because their sizes are in another order."""
 _PLENTY = 400
 """Most courses of a group of sizes; the rest only differ in how large numbers grow."""
 _Rows = npt.NDArray[np.float64]
@@ -49,11 +51,11 @@ class Wanted:
 
     Attributes:
         key: the course; whether no size may be 1 or equal to another is part of it.
-        pins: conditions that give the sizes these values, by proposal.
+        values: proposals of values for the sizes.
     """
 
     key: tuple[int, int]
-    pins: tuple[tuple[Condition, ...], ...]
+    values: tuple[tuple[int, ...], ...]
 
 
 class Courses:
@@ -78,13 +80,23 @@ class Courses:
         self._when = tuple(when)
         self.ranked = frozenset(one.args[0] for one in sizes if one.kind == "rank")
 
+    def at(self, bindings: Bindings) -> tuple[int, ...] | None:
+        """Return the values of the sizes at an instance; ``None`` where one has none."""
+        try:
+            return tuple(int(size(one, bindings)) for one in self._sizes)
+        except (*REFUSED, TypeError, ValueError):
+            return None
+
+    def pins(self, values: Sequence[int]) -> tuple[Condition, ...]:
+        """Return conditions that give the sizes these values."""
+        return tuple(one == value for one, value in zip(self._sizes, values, strict=True))
+
     def of(self, bindings: Bindings) -> Iterator[tuple[int, int]]:
         """Yield the courses that an instance takes; none where a size has no value there."""
-        try:
-            row = [float(size(one, bindings)) for one in self._sizes]
-        except (*REFUSED, TypeError, ValueError):
+        row = self.at(bindings)
+        if row is None:
             return
-        cells = np.asarray(row)[:, np.newaxis]
+        cells = np.asarray(row, np.float64)[:, np.newaxis]
         with np.errstate(all="ignore"):
             keys, holds = self._keys(cells)
         if holds[0]:
@@ -99,7 +111,7 @@ class Courses:
         cells, keys = cells[:, holds], keys[holds]
         order = np.argsort(np.abs(cells).sum(axis=0), kind="stable")
         cells, keys, tiers = cells[:, order], keys[order], _tiers(cells)[order]
-        multiples = _multiples(cells)
+        multiples, orders = _multiples(cells), _orders(cells)
         distinct, counts = np.unique(keys, return_counts=True)
         if len(distinct) < 2:
             return ()
@@ -111,12 +123,12 @@ class Courses:
                 fitting = taken[tiers[taken] >= tier]
                 # Heads of keys and channels of groups are multiples of their number.
                 several = dict.fromkeys((*fitting[:_EACH], *fitting[multiples[fitting]][:_EACH]))
-                pins = tuple(self._pins(cells[:, one]) for one in several)
-                found.append(Wanted((int(distinct[at]), tier), pins))
+                # Operators may demand an order of their attributes, which no expression tells.
+                first = np.unique(orders[fitting], return_index=True)[1]
+                several |= dict.fromkeys(fitting[np.sort(first)][:_ORDERS])
+                values = tuple(tuple(map(int, cells[:, one])) for one in several)
+                found.append(Wanted((int(distinct[at]), tier), values))
         return tuple(found)
-
-    def _pins(self, values: _Rows) -> tuple[Condition, ...]:
-        return tuple(one == int(v) for one, v in zip(self._sizes, values, strict=True))
 
     def _cells(self) -> _Rows:
         count = len(self._sizes)
@@ -164,6 +176,15 @@ def _tiers(cells: _Rows) -> npt.NDArray[np.int64]:
     ordered = np.sort(cells, axis=0)
     differ = (ordered[1:] != ordered[:-1]).all(axis=0)
     return np.where(large, np.where(differ, 2, 1), 0)
+
+
+def _orders(cells: _Rows) -> _Keys:
+    """Return a number for the order of the sizes, and which of them are negative or 0."""
+    keys = np.zeros(cells.shape[1], np.int64)
+    for number, row in enumerate(cells):
+        for other in (*cells[:number], np.zeros_like(row)):
+            keys = 3 * keys + np.sign(row - other).astype(np.int64) + 1
+    return keys
 
 
 def _multiples(cells: _Rows) -> npt.NDArray[np.bool_]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice, product
+from functools import lru_cache, partial
+from itertools import combinations, islice, product
 from typing import Any
 
-from eqsat_opt.ir.values.types import FLOATS
+from eqsat_opt.ir.values.types import FLOATS, StaticType
 from eqsat_opt.proving.instances.courses import courses
 from eqsat_opt.proving.instances.left_side import Found, LeftSide, Sizes, left_side
 from eqsat_opt.proving.typing.closure import closure
-from eqsat_opt.rules.bindings import Bindings, fits
+from eqsat_opt.rules.bindings import REFUSED, Bindings, operator, types_of
 from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import applied
 
 __all__ = [
     "USUAL_POINTS",
@@ -48,6 +49,10 @@ _MODELS = 96
 """Most instances that z3 is asked for."""
 _SURPLUS = 3
 """Number of instances drawn for each that is kept."""
+_MOST_RESULTS = 1 << 20
+"""Most elements of a result."""
+_LARGEST = 50_000
+"""Largest attribute, such as a pad or dilation; what is padded is evaluated as well."""
 _SMALLER = 6_000
 """Number of small instances drawn to make a counterexample smaller."""
 _SIZES = Sizes(3, 5)
@@ -85,6 +90,8 @@ A quarter of the limit applies where that is more.
 """
 _PIN_TRIES = 18
 """Number of draws for a proposal of sizes."""
+_PROPOSALS = 4
+"""Number of proposals of a course that are tried."""
 _RANKINGS = 2
 """Number of combinations of ranks, the commonest, at which sizes are given."""
 _OF_EACH_COURSE = 3
@@ -178,7 +185,7 @@ class _Search:
         if found.origin.key in self._seen:
             return False
         self._seen.add(found.origin.key)
-        types = fits(self.rule.rhs, (), found)
+        types = _types(self.rule, found)
         self.typed += types
         self.guarded += not types
         return types
@@ -199,6 +206,25 @@ class _Search:
         of = self._guided if self.guarded > self.typed and self._draws % 2 else self._special
         found = next(of.get(sizes, self._special[sizes]))
         return found if found is not None and self.add(found) else None
+
+
+def _types(rule: Rule, found: Found) -> bool:
+    """Return whether the right side has a type, and no result is too large to evaluate."""
+    try:
+        if any(
+            isinstance(type_, StaticType) and type_.size > _MOST_RESULTS
+            for root in rule.roots
+            for type_ in types_of(root, found)
+        ):
+            return False
+        return not any(
+            isinstance(part, int) and abs(part) > _LARGEST
+            for term in applied(rule.roots)
+            for value in operator(term, found)[1].values()
+            for part in (value if isinstance(value, tuple) else (value,))
+        )
+    except REFUSED:
+        return False
 
 
 def _special(search: _Search, sizes: Sizes, count: int) -> Iterator[Found]:
@@ -246,18 +272,40 @@ def _meeting(search: _Search, side: LeftSide, kept: Sequence[Found], most: int) 
     usual = [dict(one) for one, _ in ranks.most_common(_RANKINGS)]
     for group in courses(search.rule):
         taken = Counter(key for found in kept for key in group.of(found))
-        rare = [wanted for wanted in group.wanted if taken[wanted.key] < _OF_EACH_COURSE]
-        for wanted in rare[:most]:
-            for pins, named in product(wanted.pins, usual):
-                missing = _OF_EACH_COURSE - taken[wanted.key]
+        legal = {_signs(one) for one in map(group.at, kept) if one is not None}
+        oddity = partial(_oddity, legal)
+        rare = [
+            (wanted.key, sorted(wanted.values, key=oddity)[:_PROPOSALS])
+            for wanted in group.wanted
+            if taken[wanted.key] < _OF_EACH_COURSE
+        ]
+        rare.sort(key=lambda one: oddity(one[1][0]))
+        for key, proposals in rare[:most]:
+            for values, named in product(proposals, usual):
+                missing = _OF_EACH_COURSE - taken[key]
                 if missing <= 0:
                     break
                 free = {n: rank for n, rank in named.items() if n not in group.ranked}
                 # A softmax over one key, or a sum of one addend, hides much.
-                drawn = sorted(side.pinned(pins, free, _PIN_TRIES), key=_ones)
+                drawn = sorted(side.pinned(group.pins(values), free, _PIN_TRIES), key=_ones)
                 for one in islice(filter(search.add, drawn), missing):
                     yield one
                     taken.update(group.of(one))
+
+
+def _signs(values: Sequence[int]) -> tuple[int, ...]:
+    """Return in which order sizes are, and which are negative or 0."""
+    return tuple((a > b) - (a < b) for a, b in combinations((*values, 0), 2))
+
+
+def _oddity(legal: Collection[tuple[int, ...]], values: Sequence[int]) -> int:
+    """Return how many sizes are in the opposite order than at the likest of some instances.
+
+    An operator may demand that order, as that of the bounds of a slice, which no expression tells.
+    """
+    signs = _signs(values)
+    counts = (sum(a * b < 0 for a, b in zip(signs, one, strict=True)) for one in legal)
+    return min(counts, default=0)
 
 
 def _ones(found: Found) -> int:
@@ -355,7 +403,7 @@ def smaller_instances(rule: Rule, than: Found, *, seed: int = 0) -> Iterator[Fou
 
 def shrunk_instances(rule: Rule, than: Found) -> Iterator[Found]:
     """Yield instances with one or two smaller extents than ``than``, and all else equal."""
-    return (found for found in left_side(rule).shrunk(than) if fits(rule.rhs, (), found))
+    return (found for found in left_side(rule).shrunk(than) if _types(rule, found))
 
 
 def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[Found]:
@@ -366,7 +414,7 @@ def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[F
     side = left_side(rule)
     seen: set[Any] = set()
     for found in (found for one in like for found in side.stretched(one, extent)):
-        if found.origin.key not in seen and fits(rule.rhs, (), found):
+        if found.origin.key not in seen and _types(rule, found):
             seen.add(found.origin.key)
             yield found
 
@@ -374,4 +422,4 @@ def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[F
 def empty_instances(rule: Rule, like: Sequence[Found]) -> Iterator[Found]:
     """Yield instances with an extent of 0, and all else equal to one of ``like``."""
     side = left_side(rule)
-    return (e for one in like for e in side.emptied(one) if fits(rule.rhs, (), e))
+    return (e for one in like for e in side.emptied(one) if _types(rule, e))

@@ -122,6 +122,16 @@ def designed_values(
         }
         yield designed("gates beside large operands", normal(), **chosen)
     for one, other in combinations(names, 2):
+        # Operands of one shape have them in the same places; broadcast ones meet in any places.
+        for sign in (1.0, -1.0):
+            values = normal()
+            half = {
+                n: np.where(gate(shapes[n]), s * np.inf, values[n])
+                for n, s in ((one, 1.0), (other, sign))
+            }
+            if shapes[one] == shapes[other]:
+                half[other] = np.where(np.isinf(half[one]), sign * half[one], values[other])
+            yield designed("infinities that meet", values, **half)
         # The operands are constant up to noise, so that different shapes cancel as well.
         for sign in (1.0, -1.0):
             noise = normal()

@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.rules.rule import Rule
@@ -41,6 +42,9 @@ _HIGHEST = 16
 ARITHMETIC = frozenset({"+", "-", "*", "//", "/", "sqrt", "real"})
 """Kinds of expressions that compute a number from others."""
 _LEAVES = frozenset({"attr", "dim", "rank", "item"})
+_ORDERS = frozenset({"==", "!=", "<", "<="})
+_FINE, _FAR = 16, 8
+"""Steps per unit, and greatest number, where the sign of an expression of floats is looked at."""
 _REAL = frozenset({"float", "near", "far", "==", "!=", "<", "<="})
 
 
@@ -135,7 +139,7 @@ def _leaves(expression: Expr) -> set[_Leaf]:
     return set(map(str, leaves_of(expression)))
 
 
-def _course(expression: Expr, values: Mapping[_Leaf, int], signs: list[int]) -> float:
+def _course(expression: Expr, values: Mapping[_Leaf, float], signs: list[int]) -> float:
     """Return the value of an expression; add the signs of all operations in it to ``signs``.
 
     Raises:
@@ -240,6 +244,31 @@ def _reals(literals: Sequence[float], inverted: bool, rng: random.Random) -> tup
     return tuple(dict.fromkeys(value for value in rounded if value))
 
 
+def _turns(expression: Expr) -> Iterator[float]:
+    """Yield numbers on both sides of those at which an expression of floats changes its sign.
+
+    Where a condition ends somewhat beyond the number up to which a rule is right, only numbers
+    between both show it.
+    """
+    leaves = _leaves(expression)
+    for leaf in sorted(leaves):
+
+        def sign(value: float, leaf: str = leaf) -> float:
+            try:
+                number = _course(expression, {**dict.fromkeys(leaves, 1.0), leaf: value}, [])
+            except ArithmeticError:
+                return 0.0
+            return math.copysign(1.0, number) if number else 0.0
+
+        steps = [n / _FINE for n in range(-_FAR * _FINE, _FAR * _FINE + 1)]
+        for low, high in pairwise(steps):
+            if sign(low) * sign(high) < 0:
+                while high - low > 2.0**-12:
+                    middle = (low + high) / 2
+                    low, high = (middle, high) if sign(middle) == sign(low) else (low, middle)
+                yield from (low, high)
+
+
 @lru_cache(maxsize=64)
 def landmarks(rule: Rule) -> Landmarks:
     """Return the landmarks of a rule; drawn ones depend on its left side and conditions."""
@@ -248,6 +277,8 @@ def landmarks(rule: Rule) -> Landmarks:
     ranks: set[int] = set()
     reals: list[float] = []
     bent: list[tuple[str, Expr]] = []
+    turns: list[float] = []
+    floats = {name for name, kind in rule.kinds if kind == "Float"}
     inverted = False
     for key, kind, expression in expressions(rule):
         if key in _BARE and expression.kind == "literal":
@@ -260,6 +291,8 @@ def landmarks(rule: Rule) -> Landmarks:
         ranks |= {*_places(expression), *(integers if "rank" in leaves or key in _BARE else ())}
         if leaves != {"rank"} and (leaves or kind != "float") and key not in _BARE:
             whole |= integers
+        if kind in _ORDERS and leaves == {"attr"} and _leaves(expression) <= floats:
+            turns += _turns(expression)
         inverted = inverted or any(node.kind in ("/", "sqrt") for node in _nodes(expression))
         if _bent(expression):
             bent.append((key, expression))
@@ -277,6 +310,6 @@ def landmarks(rule: Rule) -> Landmarks:
         counts=tuple(sorted(count for count in counts if 1 <= count <= FARTHEST)),
         drawn=tuple(sorted(rng.sample(range(6, 16), 3))),
         ranks=tuple(sorted({r + d for r in ranks for d in (-1, 0, 1, 2) if 5 < r + d <= _HIGHEST})),
-        reals=_reals(reals, inverted, rng),
+        reals=tuple(dict.fromkeys((*_reals(reals, inverted, rng), *turns))),
         unseen=unseen,
     )

@@ -258,6 +258,11 @@ class Typing:
                         return self._expression(other)
         return None
 
+    def known(self, pattern: AttrPattern) -> Any:
+        """Return the value of a pattern, or the one that a condition gives it, if any."""
+        value = self.value(pattern)
+        return self.solved(pattern) if value is None else value
+
     def _shape(self, name: str) -> Shape:
         if name not in self.shapes:
             raise Open

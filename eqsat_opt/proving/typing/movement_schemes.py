@@ -55,13 +55,11 @@ def _concat(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
 
 def _slice(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
     x, axis = axis_of(t, operands[0], term)
-    lo, hi = t.value(term.attrs["lo"]), t.value(term.attrs["hi"])
-    if lo is None:
-        lo = t.extents.new(low=0)
-        t.bind(term.attrs["lo"], lo)
-    if hi is None:
-        hi = apply(python.add, lo, t.extents.new())
-        t.bind(term.attrs["hi"], hi)
+    lo, hi = t.known(term.attrs["lo"]), t.known(term.attrs["hi"])
+    lo = t.extents.new(low=0) if lo is None else lo
+    t.bind(term.attrs["lo"], lo)
+    hi = apply(python.add, lo, t.extents.new()) if hi is None else hi
+    t.bind(term.attrs["hi"], hi)
     if isinstance(resolve(x[axis]), Unknown):
         t.equal(x[axis], apply(python.add, hi, t.extents.new(low=0)))
     return [x], (*x[:axis], apply(python.sub, hi, lo), *x[axis + 1 :])

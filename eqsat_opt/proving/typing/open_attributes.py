@@ -87,12 +87,9 @@ def extents_of(t: Typing, pattern: tuple[Any, ...]) -> Shape:
     """Return a shape that a pattern spells out axis by axis; open extents become unknowns."""
     shape = []
     for part in pattern:
-        value = t.value(part)
-        if value is None:
-            value = t.solved(part)
-            if value is None:
-                value = t.extents.new()
-            t.bind(part, value)
+        value = t.known(part)
+        value = t.extents.new() if value is None else value
+        t.bind(part, value)
         shape.append(value)
     return tuple(shape)
 
@@ -122,10 +119,9 @@ def numbers(
         return value
     values = []
     for part in pattern:
-        value = t.value(part)
-        if value is None:
-            value = t.extents.new(low=low)
-            t.bind(part, value)
+        value = t.known(part)
+        value = t.extents.new(low=low) if value is None else value
+        t.bind(part, value)
         values.append(value)
     return tuple(values)
 
