@@ -137,13 +137,15 @@ def main(models: Annotated[list[str] | None, typer.Argument(metavar="MODEL")] = 
         subprocess.run([compiler, *flags], check=True)
         print(f"{'model':16} order    predicted, MB  as written  default session  at least")
         for name in models or list(KINDS):
-            graph = import_model(load_model(given(name)))
+            loaded = load_model(given(name))
+            graph = import_model(loaded)
             ordered = SessionMemory(graph, {}).with_less()
-            for title, one in (("given", graph), ("found", ordered)):
+            files = {"given": (graph, loaded), "found": (ordered, export_model(ordered))}
+            for title, (one, model) in files.items():
                 memory = SessionMemory(one, {})
                 inputs = Lifetimes.of(one).begin_bytes
                 predicted, least = memory.peak_bytes() - inputs, memory.lower_bound_bytes() - inputs
-                told = measured(model_proto(export_model(one)), Path(folder))
+                told = measured(model_proto(model), Path(folder))
                 far |= abs(told["as written"] / predicted - 1) > _CLOSE
                 print(
                     f"{name:16} {title:7} {predicted / 1e6:14.3f}  {told['as written'] / 1e6:10.3f}"
