@@ -34,4 +34,4 @@ def test_values_of_a_block_may_be_dropped() -> None:
     graph = training_graph(built(KINDS["block"]), TrainingOptions(optimiser="sgd"))
     front = memory_front(graph.model)
     least = front.choices[-1].peak_bytes
-    assert front.lower_bound_bytes <= least < 0.7 * front.choices[0].peak_bytes
+    assert front.lower_bound_bytes <= least < 0.8 * front.choices[0].peak_bytes
