@@ -15,6 +15,7 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
+from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.index.integers import Formula, Poly, at_least, poly
 from eqsat_opt.ir.ops.index.scalars import IndexTensor, Premises, Scalar, literal, reduce_over
 from eqsat_opt.ir.values.types import TensorType
@@ -36,7 +37,7 @@ def _evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arra
     parts = parts[::-1] if attrs["reverse"] else parts
     if attrs["exclusive"]:
         parts = np.concatenate([np.zeros_like(parts[:1]), parts[:-1]])
-    if domain.name == "float":
+    if domain is FLOAT:
         sums = np.add.accumulate(parts, dtype=parts.dtype)
     else:
         sums = parts.copy()

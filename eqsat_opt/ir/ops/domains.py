@@ -109,6 +109,8 @@ class FloatDomain:
         """Apply a scalar function, given by operator name."""
         first = operands[0]
         with np.errstate(all="ignore"):
+            if function == "Mod":  # the sign is the divisor's, or the dividend's for fmod
+                return np.asarray((np.fmod if attrs["fmod"] else np.remainder)(*operands))
             if len(operands) == 2:
                 return np.asarray(_BINARY[function](*operands))
             if function in _TRUTHS:

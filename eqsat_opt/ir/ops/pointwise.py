@@ -90,13 +90,6 @@ def _prelu(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return result
 
 
-def _rest(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """Return the remainder with the sign of the divisor, or of the dividend for ``fmod``."""
-    if domain.name != "float":
-        return domain.apply("Mod", attrs, *operands)
-    return np.asarray((np.fmod if attrs["fmod"] else np.remainder)(*operands))
-
-
 _POWER_FLOPS = 10
 
 
@@ -229,7 +222,7 @@ _pointwise(
     "Mod",
     {"fmod": "int"},
     _broadcast,
-    _rest,
+    _applied("Mod"),
     arity=2,
     traits=_EXACT | _SPREAD,
     choices={"fmod": (0, 1)},

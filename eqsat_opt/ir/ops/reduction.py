@@ -19,6 +19,7 @@ from eqsat_opt.ir.ops._base import (
     require,
     traits,
 )
+from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.index import reduction as index_reduction
 from eqsat_opt.ir.values.types import FLOATS, TensorType
 
@@ -70,7 +71,7 @@ def _min(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 def _prod(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
-    if domain.name == "float":
+    if domain is FLOAT:
         return _finish(x, x.prod(axis=attrs["axes"], keepdims=True, dtype=x.dtype), attrs)
     kept = [axis for axis in range(x.ndim) if axis not in attrs["axes"]]
     shape = tuple(1 if axis in attrs["axes"] else size for axis, size in enumerate(x.shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eqsat_opt.rules import Float, Int, Sides, Tensor, Weight, concat, ops, rule
+from eqsat_opt.rules import Float, Int, Numerics, Sides, Tensor, Weight, concat, ops, rule
 from tests.gate.cases import f32, f64, wrong
 
 _INF = np.inf
@@ -52,3 +52,15 @@ def equal_by_difference(x: Tensor, y: Tensor) -> Sides:
 def nan_of_sum(x: Tensor, y: Tensor) -> Sides:
     """A sum of opposite infinities is NaN, and no operand is."""
     return ops.IsNaN(x + y), ops.Or(ops.IsNaN(x), ops.IsNaN(y))
+
+
+@wrong(x=f32(1.0, 3e-8, 3e-8, 3e-8))
+@rule("wrong/total-of-backward-sums", numerics=Numerics.BITEXACT)
+def total_of_backward_sums(x: Tensor) -> Sides:
+    """The last sum and the last of the sums from behind are added in other orders."""
+    n = x.dim(0)
+    return (
+        ops.Slice(ops.CumSum(x, axis=0, exclusive=0, reverse=0), axis=0, lo=n - 1, hi=n),
+        ops.Slice(ops.CumSum(x, axis=0, exclusive=0, reverse=1), axis=0, lo=0, hi=1),
+        x.rank == 1,
+    )

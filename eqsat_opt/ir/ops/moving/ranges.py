@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, define, require, traits
+from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.values.types import TensorType
 
 __all__: list[str] = []
@@ -24,7 +25,7 @@ def _evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arra
     """Add one step after the other, as runtimes round; the limit only sets the length."""
     first, _, step = (operand.reshape(1) for operand in operands)
     (size,) = attrs["shape"]
-    if domain.name == "float":
+    if domain is FLOAT:
         steps = np.concatenate([first, np.repeat(step, max(size - 1, 0))])
         return np.add.accumulate(steps, dtype=first.dtype)[:size]
     places = np.asarray([domain.constant(place, first) for place in range(size)])

@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, define, require
+from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.values.dims import Dim, SymDim, dim_product, floor_div, literal
 from eqsat_opt.ir.values.types import FLOATS, TensorType
 
@@ -130,7 +131,7 @@ def _mixed(domain: Domain, x: Array, axis: int, places: Array) -> Array:
 
 
 def _numbers(domain: Domain, weights: Array, like: Array) -> Array:
-    if domain.name == "float":
+    if domain is FLOAT:
         return weights.astype(like.dtype)
     made = [domain.constant(float(weight), like) for weight in weights.reshape(-1)]
     return np.asarray(made).reshape(weights.shape)
