@@ -37,7 +37,6 @@ from eqsat_opt.pipeline.options import Options
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
 __all__ = [
-    "EXCLUDED",
     "KINDS",
     "SEARCH_ONLY",
     "Case",
@@ -49,16 +48,6 @@ __all__ = [
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 """Parts of the suite; the fifth, `real`, downloads its models."""
-
-_VECTOR_RANGE = (
-    "not valid: it feeds Range with vectors where ONNX wants scalars. onnxruntime cannot see that "
-    "behind an If; once the condition is folded to a constant it does, and refuses the model"
-)
-EXCLUDED: Mapping[str, str] = {
-    "test_affine_grid_2d_align_corners_expanded": _VECTOR_RANGE,
-    "test_affine_grid_2d_expanded": _VECTOR_RANGE,
-}
-"""Name of a case whose rebuilt graphs need not pass, and why; what `run` returns must pass."""
 
 _IR_VERSION, _OPSET = 13, 26
 """The newest that onnxruntime reads; the suite stamps newer ones on models without need."""
@@ -91,7 +80,7 @@ class Verdict:
     """What became of a case.
 
     Attributes:
-        outcome: `passed`, `failed`, `excluded`, or `not run` where the original does not pass.
+        outcome: `passed`, `failed`, or `not run` where the original does not pass.
         reason: Why it did not pass; for a failed one with the model that it came from.
         status: What the report says: `unchanged`, or `unmeasured` for a result that did not race.
         seconds: For optimising.
@@ -231,18 +220,17 @@ def judge(case: Case, options: Options = SEARCH_ONLY) -> Verdict:
         result = run(case.model, options)
         assert result.proposal is not None
         seconds = time.perf_counter() - start
-        models = {"result": result.model}
-        if case.name not in EXCLUDED:
-            models["chosen graph"] = model_proto(export_model(result.proposal.best))
-            models["normalised graph"] = model_proto(export_model(result.proposal.original))
+        models = {
+            "result": result.model,
+            "chosen graph": model_proto(export_model(result.proposal.best)),
+            "normalised graph": model_proto(export_model(result.proposal.original)),
+        }
     except Exception as error:  # a crash is a failed case, with its name
         return verdict("failed", _one_line(error))
     status = result.report.status
     for label, model in models.items():
         if reason := _difference(model, case):
             return verdict("failed", f"{label}: {reason}", status, seconds)
-    if case.name in EXCLUDED:
-        return verdict("excluded", EXCLUDED[case.name], status, seconds)
     return verdict("passed", status=status, seconds=seconds)
 
 
@@ -250,7 +238,7 @@ def judge(case: Case, options: Options = SEARCH_ONLY) -> Verdict:
 
 
 def _print_table(verdicts: Sequence[Verdict]) -> None:
-    outcomes = ("passed", "failed", "excluded", "not run")
+    outcomes = ("passed", "failed", "not run")
     print(f"\n{'kind':18s} {'cases':>9s}" + "".join(f" {o:>9s}" for o in (*outcomes, "changed")))
     for kind in KINDS:
         own = [v for v in verdicts if v.kind == kind]
@@ -258,9 +246,6 @@ def _print_table(verdicts: Sequence[Verdict]) -> None:
         changed = sum(v.status == "unmeasured" for v in own)
         numbers = (len(own), *(counts[o] for o in outcomes), changed)
         print(f"{kind:18s}" + "".join(f" {number:9d}" for number in numbers))
-    for verdict in verdicts:
-        if verdict.outcome == "excluded":
-            print(f"excluded {verdict.name}: {verdict.reason}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
