@@ -36,7 +36,7 @@ from eqsat_opt.ir.onnx.mapping import READERS, Call, Reader, Untranslatable
 from eqsat_opt.ir.onnx.quantised import quantised_units
 from eqsat_opt.ir.onnx.runtime_types import runtime_types
 from eqsat_opt.ir.onnx.shape_values import CHOOSING, chosen_values, measured_values
-from eqsat_opt.ir.onnx.types import inner_graphs, merge_dims, standard_schema
+from eqsat_opt.ir.onnx.types import inner_graphs, is_known, merge_dims
 from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.sizes.equations import RECURRENT, TOLD, Equation, demands
 from eqsat_opt.ir.sizes.facts import NO_FACTS, SizeFacts, facts_of, lengths, windows
@@ -277,7 +277,7 @@ class _Importer(BodyImporter):
                 return
             # Some runtimes support more operators than the operator set has; those that
             # onnxruntime's tools write have the meaning of later operator sets.
-            is_standard = standard_schema(node.op_type, self.opset) is not None
+            is_standard = is_known(node.op_type, self.opset, node.attributes.keys())
             is_defined = is_standard or node.op_type in IN_DEFAULT_DOMAIN
             if reader is not None and is_defined and self._read(node, reader):
                 if self._has_joined or node.op_type in RECURRENT:

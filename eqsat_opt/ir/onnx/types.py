@@ -30,6 +30,7 @@ __all__ = [
     "RARE",
     "OpaqueTyper",
     "inner_graphs",
+    "is_known",
     "merge_dims",
     "opset_of",
     "shape_of",
@@ -120,6 +121,25 @@ def standard_schema(op_type: str, opset: int, domain: str = "") -> Any:
         return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+_NEWEST_READ = 24
+"""The newest operator set of which readers know all attributes."""
+
+
+def is_known(op_type: str, opset: int, attributes: Collection[str]) -> bool:
+    """Return whether an operator is standard, and readers know all of its attributes.
+
+    A later operator set may add one that changes the meaning, as the windows of Attention do.
+    """
+    known = _known_attributes(op_type, min(opset, _NEWEST_READ))
+    return known is not None and known.issuperset(attributes)
+
+
+@lru_cache(maxsize=1024)
+def _known_attributes(op_type: str, opset: int) -> frozenset[str] | None:
+    schema = standard_schema(op_type, opset)
+    return None if schema is None else frozenset(schema.attributes)
 
 
 class OpaqueTyper:

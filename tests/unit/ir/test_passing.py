@@ -121,6 +121,26 @@ def test_attention_with_a_cache_or_a_cap_is_explained(changes: dict[str, Any]) -
     assert "a cache, a cap or a causal mask" in found.why
 
 
+@pytest.mark.parametrize(
+    ("op", "attribute"), [("Attention", "left_window_size"), ("Relu", "of_a_later_opset")]
+)
+def test_an_operator_with_an_attribute_that_readers_do_not_know_passes_through(
+    op: str, attribute: str
+) -> None:
+    names = ["q", "k", "v"][: 3 if op == "Attention" else 1]
+    node = helper.make_node(op, names, ["y"])
+    node.attribute.append(helper.make_attribute(attribute, 1))
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(name, FLOAT, [1, 2, 3, 4]) for name in names],
+        [helper.make_tensor_value_info("y", FLOAT, [1, 2, 3, 4])],
+    )
+    imports = [helper.make_opsetid("", 25)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=11)
+    assert dict(coverage_of(import_model(load_model(model))).passing) == {op: 1}
+
+
 def test_what_is_behind_an_unknown_shape_is_not_explained() -> None:
     graph = import_model(load_model(_model(_node("Odd", "x", out="a"), _node("Neg", "a"))))
     assert dict(coverage_of(graph).known) == {"Neg": 1, "Relu": 1}
