@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,20 @@ def test_numpy_scalars_are_tensors() -> None:
     session = OrtSession(negate, ONE_THREAD)
     assert session.run({"x": np.float32(3)})[0] == -3
     session.bind({"x": np.float32(3)})()
+
+
+def test_a_session_ends_with_its_bound_runs() -> None:
+    """Sessions hold weights, so none waits until Python collects garbage."""
+    gc.disable()
+    try:
+        session = OrtSession(relu(), ONE_THREAD)
+        call = session.bind({"x": X})
+        call()
+        ended = weakref.ref(session._session)
+        del session, call
+        assert ended() is None
+    finally:
+        gc.enable()
 
 
 def test_binding_reads_the_memory_it_was_given() -> None:

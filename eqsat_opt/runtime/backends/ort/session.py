@@ -181,35 +181,46 @@ class OrtSession:
             values = {name: self._ort_value(name, feeds[name]) for name in self._input_types}
             for name, value in values.items():
                 binding.bind_ortvalue_input(name, value)
-            self._bind_outputs(binding)
+            _bind_outputs(binding, self._output_types)
         except Exception as error:
             raise _failure("onnxruntime cannot take the inputs", error) from error
-        run, runs, is_rebound = self._session.run_with_iobinding, 0, False
-
-        # The binding points into the memory of `values` without owning it.
-        def run_bound(_keep: object = values) -> None:
-            nonlocal runs, is_rebound
-            try:
-                if is_rebound:
-                    self._bind_outputs(binding)
-                run(binding)
-            except Exception as error:
-                if is_rebound or not runs:
-                    raise _failure("onnxruntime failed while running the model", error) from error
-                # A run refuses the memory that an earlier run left for an output, if the output has
-                # another rank than the model declares.
-                is_rebound = True
-                run_bound()
-            runs += 1
-
-        return run_bound
-
-    def _bind_outputs(self, binding: Any) -> None:
-        for name in self._output_types:
-            binding.bind_output(name, "cpu")
+        return _BoundRuns(self._session, binding, tuple(self._output_types), values)
 
     def _ort_value(self, name: str, value: Any) -> Any:
         return to_ort_value(np.asarray(value), self._input_types.get(name, ""))
+
+
+class _BoundRuns:
+    """Runs of a session on fixed inputs.
+
+    It is no closure that calls itself: such a cycle would keep the session, with all weights, until
+    Python collects garbage.
+    """
+
+    def __init__(self, session: Any, binding: Any, outputs: Sequence[str], values: object) -> None:
+        """Keep the inputs: the binding points into the memory of `values` without owning it."""
+        self._run = session.run_with_iobinding
+        self._binding, self._outputs, self._values = binding, outputs, values
+        self._runs, self._is_rebound = 0, False
+
+    def __call__(self) -> None:
+        try:
+            if self._is_rebound:
+                _bind_outputs(self._binding, self._outputs)
+            self._run(self._binding)
+        except Exception as error:
+            if self._is_rebound or not self._runs:
+                raise _failure("onnxruntime failed while running the model", error) from error
+            # A run refuses the memory that an earlier run left for an output, if the output has
+            # another rank than the model declares.
+            self._is_rebound = True
+            self()
+        self._runs += 1
+
+
+def _bind_outputs(binding: Any, names: Iterable[str]) -> None:
+    for name in names:
+        binding.bind_output(name, "cpu")
 
 
 OpenSession: TypeAlias = Callable[[ModelSource, OrtOptions], Runner]
