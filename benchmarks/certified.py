@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import onnx
 
+from benchmarks.rows import examined
 from eqsat_opt.api import run
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.lab import zoo
@@ -69,16 +69,6 @@ def certified(model: str, folder: Path, limit_s: float) -> tuple[str, bool]:
     return "  ".join(cells), took_s <= limit_s
 
 
-def _lines(models: list[str], kept: Path | None, limit_s: float) -> Iterator[bool]:
-    for model in models:
-        with TemporaryDirectory() as temporary:
-            folder = Path(temporary) if kept is None else kept / model
-            folder.mkdir(parents=True, exist_ok=True)
-            line, is_right = certified(model, folder, limit_s)
-        print(line, flush=True)
-        yield is_right
-
-
 def main() -> int:
     """Print a line for each model."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -91,7 +81,8 @@ def main() -> int:
     arguments = parser.parse_args()
     suffix = "@tiny" if arguments.scale == "tiny" else ""
     models = [f"{name}{suffix}" for name in arguments.names or zoo.names()]
-    return 0 if all(list(_lines(models, arguments.folder, arguments.limit))) else 1
+    examine = partial(certified, limit_s=arguments.limit)
+    return 0 if examined(models, arguments.folder, examine) else 1
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ import filecmp
 import math
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import onnx
 
+from benchmarks.rows import examined
 from eqsat_opt.api import run
 from eqsat_opt.common.text import bytes_text
 from eqsat_opt.lab import zoo
@@ -65,16 +65,6 @@ def replay_of(model: str, folder: Path, times: int = 1) -> tuple[str, bool]:
     return "  ".join(cells), is_equal
 
 
-def _lines(models: list[str], kept: Path | None, times: int) -> Iterator[bool]:
-    for model in models:
-        with TemporaryDirectory() as temporary:
-            folder = Path(temporary) if kept is None else kept / model
-            folder.mkdir(parents=True, exist_ok=True)
-            line, is_equal = replay_of(model, folder, times)
-        print(line, flush=True)
-        yield is_equal
-
-
 def main() -> int:
     """Print a line for each model."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -85,7 +75,8 @@ def main() -> int:
     arguments = parser.parse_args()
     suffix = "@tiny" if arguments.scale == "tiny" else ""
     models = [f"{name}{suffix}" for name in arguments.names or zoo.names()]
-    return 0 if all(list(_lines(models, arguments.folder, arguments.times))) else 1
+    examine = partial(replay_of, times=arguments.times)
+    return 0 if examined(models, arguments.folder, examine) else 1
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from rich.console import Console
@@ -12,7 +14,7 @@ from rich.table import Table
 
 from eqsat_opt.errors import EqsatError
 
-__all__ = ["Rows", "geometric_mean"]
+__all__ = ["Rows", "examined", "geometric_mean"]
 
 _WIDTH = 160
 """Of a console that is a file."""
@@ -50,3 +52,27 @@ class Rows:
 def geometric_mean(ratios: Sequence[float]) -> float:
     """Of at least one positive number."""
     return float(np.exp(np.log(ratios).mean()))
+
+
+def examined(
+    models: Sequence[str], kept: Path | None, examine: Callable[[str, Path], tuple[str, bool]]
+) -> bool:
+    """Examine models in a folder for each, print a line for each, and return whether all are right.
+
+    Args:
+        models: the models.
+        kept: folder that keeps the folders of the models; ``None`` keeps none.
+        examine: returns the line of a model, and whether it is right, and may write to its folder.
+    """
+    right = []
+    for model in models:
+        with TemporaryDirectory() as temporary:
+            folder = Path(temporary) if kept is None else kept / model
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                line, is_right = examine(model, folder)
+            except EqsatError as error:
+                line, is_right = f"{model}: {error}", False
+        print(line, flush=True)
+        right.append(is_right)
+    return all(right)
