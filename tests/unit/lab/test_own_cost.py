@@ -13,7 +13,7 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph.graph import Graph
 from eqsat_opt.lab.comparison import CompareSettings
-from eqsat_opt.lab.search import Budget, Frame, PriceCache, make_search
+from eqsat_opt.lab.search import Budget, Frame, PriceCache, SearchResult, make_search
 from eqsat_opt.lab.search.frame import Level
 from eqsat_opt.lab.search.pricing.own_cost import OwnCost, SearchObjective, load_own_cost
 from eqsat_opt.lab.testing import GraphMaker
@@ -29,7 +29,9 @@ def chain() -> Graph:
     return g.graph(g("Relu", product))
 
 
-def found(objective: SearchObjective, level: Level = "operators", graph: Graph | None = None):  # type: ignore[no-untyped-def]
+def found(
+    objective: SearchObjective, level: Level = "operators", graph: Graph | None = None
+) -> SearchResult:
     frame = Frame(
         graph or chain(),
         RULES,
